@@ -20,7 +20,7 @@ use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
 use crate::keys::{ExpiringKeys, Keys};
-use crate::log::{DatabaseLock, MemoryVfs, Vfs};
+use crate::vfs::{DatabaseLock, MemoryVfs, Vfs};
 use crate::options::{Durability, Options};
 use crate::publish::Notifier;
 use crate::query::{Find, Query};
@@ -28,7 +28,7 @@ use crate::read::{Branch, Snapshot};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::sync::Mutex;
 use crate::transact::{self, Attempt, ReadValidation};
-use crate::tree::{MemoryTree, Tree};
+use crate::tree::Tree;
 use crate::value::Value;
 use crate::view::{OpenView, View, ViewRegistry};
 
@@ -108,7 +108,9 @@ impl Database {
     /// # Errors
     /// `Unavailable` if no thread can be started.
     pub fn in_memory_with(options: Options) -> Result<Self> {
-        Self::start(Arc::new(MemoryVfs::new()), Box::new(MemoryTree::new()), options, None, None, &mut |_| ())
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+        let tree = directory::open_tree(vfs.clone(), &options)?;
+        Self::start(vfs, tree, options, None, None, &mut |_| ())
     }
 
     /// Opens the closed database at `path` after rebuilding everything that is derived from its log; reports to
@@ -133,7 +135,7 @@ impl Database {
 
     pub(crate) fn start(
         vfs: Arc<dyn Vfs>,
-        tree: Box<dyn Tree>,
+        tree: Tree,
         options: Options,
         path: Option<PathBuf>,
         lock: Option<Arc<DatabaseLock>>,

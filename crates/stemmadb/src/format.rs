@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::index::{Container, DocumentNumber, Histogram, Index, NumberSum, PathNumber, posting_key};
-use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
+use crate::log::{Blobs, Level, Log, LogOptions, LogPosition};
+use crate::vfs::{MemoryVfs, Vfs};
+use crate::tree::Table;
 use crate::revision::{Revision, Sequence};
 use crate::value::collate::key;
 use crate::value::{PackedValue, Shapes, Value, pack};
@@ -58,6 +60,23 @@ fn blob(content: &[u8], name: &str) -> Vec<u8> {
     bytes
 }
 
+/// The files of a tree after one transaction.
+fn tree_files() -> (Vec<u8>, Vec<u8>) {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let tree = crate::engine::directory::open_tree(vfs.clone(), &crate::Options::new()).unwrap();
+    let mut transaction = tree.write().unwrap();
+    transaction.put(Table::Ids, b"apple", &[1]).unwrap();
+    transaction.put(Table::Ids, b"apply", &[2, 3]).unwrap();
+    transaction.commit().unwrap();
+    let content = |name: &str| {
+        let file = vfs.open(name).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    (content("tree/0000000001.run"), content("tree/MANIFEST"))
+}
+
 fn examples() -> BTreeMap<&'static str, String> {
     let (segment, frame) = segment();
     let record =
@@ -90,6 +109,13 @@ fn examples() -> BTreeMap<&'static str, String> {
     histogram.encode(&mut statistics);
     let position = LogPosition::new(1, 112);
     let row = crate::layout::example_id_row(DocumentNumber(1), Sequence::new(1), position, 46);
+    let (run_file, manifest) = tree_files();
+    let container = |members: &[u16]| Container::from_sorted(members);
+    let operands = [(&[7][..], &[][..]), (&[], &[7]), (&[1, 5], &[9])].map(|(gained, lost)| {
+        let mut bytes = Vec::new();
+        crate::layout::posting_operand::encode(&container(gained), &container(lost), &mut bytes);
+        bytes
+    });
     let lines = |parts: &[Vec<u8>]| parts.iter().map(|bytes| hex(bytes)).collect::<String>();
     BTreeMap::from([
         ("segment-header", hex(&segment[..64])),
@@ -101,7 +127,9 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),
         ("declared-keys", lines(&declared_keys())),
         ("containers", lines(&containers)),
-        ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
+        ("run-file", hex(&run_file)),
+        ("manifest", hex(&manifest)),
+        ("posting-operands", lines(&operands)),
         ("ids-row", hex(&row)),
         ("statistics", hex(&statistics)),
         ("numbers", hex(&numbers)),

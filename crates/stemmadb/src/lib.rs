@@ -61,6 +61,7 @@ mod transact;
 mod tree;
 mod value;
 mod varint;
+mod vfs;
 mod view;
 
 pub use changes::{

@@ -26,7 +26,7 @@ struct Settings {
     background: bool,
     memory_bytes: usize,
     segment_bytes: u32,
-    slice_rows: usize,
+    file_rows: usize,
     cache: bool,
     revs_limit: usize,
     policy: u8,
@@ -129,13 +129,13 @@ fn settings() -> impl Strategy<Value = Settings> {
         0..4u8,
     )
         .prop_map(
-            |((on_disk, background, cache, sync), (memory_bytes, segment_bytes), slice_rows, revs_limit, policy)| {
+            |((on_disk, background, cache, sync), (memory_bytes, segment_bytes), file_rows, revs_limit, policy)| {
                 Settings {
                     on_disk,
                     background,
                     memory_bytes,
                     segment_bytes,
-                    slice_rows,
+                    file_rows,
                     cache,
                     revs_limit,
                     policy,
@@ -239,7 +239,7 @@ fn options(settings: &Settings) -> Options {
         .background(settings.background)
         .cache_bytes(if settings.cache { 1 << 20 } else { 0 })
         .revs_limit(settings.revs_limit);
-    testing::with_small_limits(options, settings.memory_bytes, settings.segment_bytes, settings.slice_rows)
+    testing::with_small_limits(options, settings.memory_bytes, settings.segment_bytes, settings.file_rows)
 }
 
 impl Case {

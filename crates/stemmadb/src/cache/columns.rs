@@ -15,7 +15,7 @@
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -63,7 +63,7 @@ pub(crate) struct Column {
 
 impl Column {
     /// Copies a path's rows; none if they take more than `bytes_max`.
-    fn read(tree: &dyn TreeSnapshot, path: PathNumber, bytes_max: u64) -> Result<Option<Self>> {
+    fn read(tree: &TreeSnapshot, path: PathNumber, bytes_max: u64) -> Result<Option<Self>> {
         let (lower, upper) = posting_bounds(path, Bound::Unbounded, Bound::Unbounded);
         let mut rows =
             tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
@@ -254,7 +254,7 @@ impl Columns {
     /// The column of a path, if it exists or is worth building now. `histogram` returns the path's statistics.
     pub(crate) fn get(
         &self,
-        tree: &dyn TreeSnapshot,
+        tree: &TreeSnapshot,
         path: PathNumber,
         histogram: impl FnOnce() -> Option<Arc<Histogram>>,
     ) -> Result<Option<Arc<Column>>> {
@@ -330,10 +330,10 @@ pub(crate) struct NewestColumns {
     newest: RwLock<Option<StateColumns>>,
 }
 
-/// The columns of one state, which is held weakly so that it is not kept alive.
+/// The columns of one state of the tree.
 #[derive(Debug)]
 struct StateColumns {
-    tree: Weak<dyn TreeSnapshot>,
+    tree_state: u64,
     columns: Arc<Columns>,
 }
 
@@ -346,14 +346,14 @@ impl NewestColumns {
     }
 
     /// The columns of `tree`, which is the newest state.
-    pub(crate) fn for_tree(&self, tree: &Arc<dyn TreeSnapshot>) -> Arc<Columns> {
+    pub(crate) fn for_tree(&self, tree: &TreeSnapshot) -> Arc<Columns> {
         if let Some(newest) = &*self.newest.read()
-            && std::ptr::addr_eq(newest.tree.as_ptr(), Arc::as_ptr(tree))
+            && newest.tree_state == tree.state()
         {
             return Arc::clone(&newest.columns);
         }
         let columns = Arc::new(Columns::new(Arc::clone(&self.budget)));
-        *self.newest.write() = Some(StateColumns { tree: Arc::downgrade(tree), columns: Arc::clone(&columns) });
+        *self.newest.write() = Some(StateColumns { tree_state: tree.state(), columns: Arc::clone(&columns) });
         columns
     }
 }

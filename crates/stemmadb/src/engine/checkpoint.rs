@@ -1,27 +1,27 @@
-//! Checkpoint: merges sealed memtables into the tree in many small transactions, so that no other user of the tree's
-//! writer waits long and freed pages are reused early.
+//! Checkpoint: merges a sealed memtable into the tree, in one transaction.
 //!
 //! Invariants:
-//! - The log is flushed past a memtable, and all of it is published, before the first slice of it is committed.
-//! - Postings are merged first, then documents, then the checkpoint position. Recovery computes index differences from
-//!   the documents in the tree: while a document's row is old, its terms can be merged again; once the row is new, all
-//!   its terms are merged.
+//! - The log is flushed past a memtable, and all of it is published, before its transaction is committed.
+//! - The transaction contains the checkpoint position: recovery replays exactly what the tree does not hold.
 //! - The checkpoint position never moves back.
 //! - The tree holds a shape only after the durable log does: a shape that no frame names may be redefined after a
 //!   crash.
-//! - A document's rows and the live bytes that they account for change in one transaction; so do postings and the
-//!   statistics that count them.
+//!
+//! Postings are written as changes, without reading what the tree holds. Only the number of distinct values of a path
+//! needs that: of a path with many changed values, a sample is looked up.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::engine::statistics::PathStatistics;
 use crate::engine::{Sealed, Store};
-use crate::index::{self, Container, PathNumber, ordered_bytes};
+use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
-use crate::layout::{self, DocumentRow, IdRow, LocalRow};
+use crate::layout::{self, DocumentRow, IdRow, LocalRow, posting_operand};
 use crate::log::Level;
 use crate::memtable::{
     DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation, StoredRevision,
@@ -29,11 +29,14 @@ use crate::memtable::{
 use crate::read::StoreParts;
 use crate::read::statistics;
 use crate::revision::Sequence;
-use crate::tree::{Direction, Table, TreeTransaction};
+use crate::tree::{Direction, Table, TreeSnapshot, TreeTransaction};
 use crate::{Error, Result};
 
 /// Everything in a sealed memtable is visible to its checkpoint.
 const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
+
+/// How many of a path's changed terms are looked up in the tree.
+const PROBE_COUNT: usize = 64;
 
 /// How many dictionary entries the tree already holds.
 #[derive(Debug, Default, Clone, Copy)]
@@ -43,7 +46,7 @@ pub(super) struct Persisted {
 }
 
 impl Store {
-    /// Merges everything written so far into the tree. Costs about one page write per distinct term.
+    /// Merges everything written so far into the tree.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         if self.parts.options.read_only {
             return Ok(());
@@ -79,6 +82,7 @@ impl Store {
             );
             drop(view);
             self.memory_freed.notify_all();
+            self.keep_pace()?;
         }
     }
 }
@@ -90,213 +94,188 @@ impl StoreParts {
         if !self.publisher.advance(&self.log) {
             return Err(Error::closed("the log failed, so nothing more is merged into the tree"));
         }
-        let has_chunks = sealed.next_number.chunk() > 0;
-        let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None, has_chunks };
         let path_count = self.paths.len();
         let shape_count = persisted.shape_count.max(sealed.shape_count);
         assert!(persisted.path_count <= path_count, "dictionaries only grow");
-        let tree = slices.transaction()?;
-        meta::put_paths(tree, &self.paths, persisted.path_count)?;
-        meta::put_shapes(tree, &self.shapes, persisted.shape_count..shape_count)?;
-        let overfull = merge_postings(&mut slices, &sealed.memtable)?;
-        slices.commit()?;
-        self.divide_statistics(overfull)?;
-        *persisted = Persisted { path_count, shape_count };
-        merge_documents(&mut slices, &sealed.memtable)?;
+        let transaction = self.tree.write()?;
+        let mut merge = MemtableMerge { memtable: &sealed.memtable, before: self.tree.read(), transaction };
+        meta::put_paths(&mut merge.transaction, &self.paths, persisted.path_count)?;
+        meta::put_shapes(&mut merge.transaction, &self.shapes, persisted.shape_count..shape_count)?;
+        merge.merge_presences()?;
+        let changed = merge.merge_terms()?;
+        merge.merge_documents()?;
         let checkpoint = Checkpoint {
             replay_from: sealed.log_end,
             next_sequence: sealed.next_sequence,
             next_number: sealed.next_number,
         };
-        let tree = slices.transaction()?;
-        meta::put_checkpoint(tree, &checkpoint)?;
-        meta::put_settings(tree, &Settings::encode(&self.policy, &sealed.declared))?;
-        slices.commit()
+        meta::put_checkpoint(&mut merge.transaction, &checkpoint)?;
+        meta::put_settings(&mut merge.transaction, &Settings::encode(&self.policy, &sealed.declared))?;
+        merge.transaction.commit()?;
+        *persisted = Persisted { path_count, shape_count };
+        let overfull = changed.into_iter().filter_map(|statistics| self.publish_statistics(statistics)).collect();
+        self.divide_statistics(overfull)
     }
 }
 
-/// A tree transaction that is committed and restarted after a number of rows.
-struct Slices<'a> {
-    parts: &'a StoreParts,
-    transaction: Option<Box<dyn TreeTransaction + 'a>>,
-    row_count: usize,
-    /// The statistics of the path being merged.
-    counting: Option<PathStatistics>,
-    /// Whether documents span more than one chunk.
-    has_chunks: bool,
+/// A merge of one memtable.
+struct MemtableMerge<'a> {
+    memtable: &'a Arc<Memtable>,
+    /// The tree before the merge.
+    before: Arc<TreeSnapshot>,
+    transaction: TreeTransaction<'a>,
 }
 
-impl<'a> Slices<'a> {
-    fn transaction(&mut self) -> Result<&mut (dyn TreeTransaction + 'a)> {
-        let transaction = match self.transaction.take() {
-            Some(transaction) => transaction,
-            None => self.parts.tree.write()?,
-        };
-        Ok(&mut **self.transaction.insert(transaction))
+impl MemtableMerge<'_> {
+    fn merge_presences(&mut self) -> Result<()> {
+        let mut overlay = PostingOverlay::default();
+        for (path, presence) in self.memtable.presences() {
+            overlay.clear();
+            self.memtable.presence(path, presence, EVERYTHING, &mut overlay);
+            overlay.settle();
+            self.merge_term(path, &presence.key(), &overlay)?;
+        }
+        Ok(())
     }
 
-    /// Commits once enough rows have changed.
-    fn end_if_full(&mut self) -> Result<()> {
-        if self.row_count >= self.parts.options.slice_rows { self.commit() } else { Ok(()) }
+    /// Merges the changes of all terms. Returns the statistics that changed.
+    fn merge_terms(&mut self) -> Result<Vec<PathStatistics>> {
+        let mut changed = Vec::new();
+        for path in self.memtable.paths() {
+            let mut statistics = PathStatistics::begin(&self.before, path)?;
+            let interval = self.memtable.term_count(path).div_ceil(PROBE_COUNT).max(1);
+            let mut was_there = false;
+            let terms = MemtableTermWalk::new(
+                self.memtable.clone(),
+                path,
+                Bound::Unbounded,
+                Bound::Unbounded,
+                Direction::Ascending,
+                EVERYTHING,
+            );
+            for (at, (key, overlay)) in terms.enumerate() {
+                let entry_change = overlay.entry_change();
+                let value_change = if at % interval == 0 {
+                    was_there = statistics::has_term(&self.before, path, &key)?;
+                    i64::from(self.will_be_there(path, &key, &overlay, was_there)?) - i64::from(was_there)
+                } else {
+                    // As the term looked up last.
+                    i64::from(!was_there && entry_change > 0)
+                };
+                statistics.add(&key, entry_change, value_change)?;
+                self.merge_term(path, &key, &overlay)?;
+            }
+            if statistics.put(&mut self.transaction)? {
+                changed.push(statistics);
+            }
+        }
+        Ok(changed)
     }
 
-    /// Whether a term has documents in chunks that its merge does not touch; `row_key` is the key of a row that the
-    /// merge touches.
-    fn has_others(
-        &mut self,
+    /// Whether any document has a term after the merge.
+    fn will_be_there(
+        &self,
         path: PathNumber,
         key: &[u8],
-        row_key: &[u8],
-        is_touched: impl Fn(u64) -> bool,
+        overlay: &PostingOverlay,
+        was_there: bool,
     ) -> Result<bool> {
-        // Presence keys have no statistics.
-        if !self.has_chunks || self.counting.is_none() {
-            return Ok(false);
+        if overlay.changes().iter().any(|(_, gained)| *gained) {
+            return Ok(true);
         }
-        let term = &row_key[..ordered_bytes(u64::from(path.0)).len() + key.len()];
-        match self.transaction()?.has_neighbor_with_prefix(Table::Postings, row_key, term)? {
-            Some(has_others) => Ok(has_others),
-            // This is the only writer of the tree, and every row of the term that this transaction changed is touched.
-            None => statistics::has_others(&*self.parts.tree.read()?, path, key, is_touched),
-        }
-    }
-
-    fn commit(&mut self) -> Result<()> {
-        self.row_count = 0;
-        if let Some(mut counting) = self.counting.take() {
-            counting.put(self.transaction()?)?;
-            self.counting = Some(counting);
-        }
-        self.transaction.take().map_or(Ok(()), |transaction| transaction.commit())
-    }
-}
-
-/// Merges all postings. Returns the statistics whose value ranges have grown too large.
-fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<Vec<PathStatistics>> {
-    let mut overlay = PostingOverlay::default();
-    for (path, presence) in memtable.presences() {
-        overlay.clear();
-        memtable.presence(path, presence, EVERYTHING, &mut overlay);
-        overlay.settle();
-        merge_term(slices, path, &presence.key(), &overlay)?;
-        slices.end_if_full()?;
-    }
-    let mut overfull = Vec::new();
-    for path in memtable.paths() {
-        slices.counting = Some(PathStatistics::begin(&*slices.parts.tree.read()?, path)?);
-        let terms = MemtableTermWalk::new(
-            memtable.clone(),
-            path,
-            Bound::Unbounded,
-            Bound::Unbounded,
+        let lost = |number: DocumentNumber| overlay.changes().binary_search_by_key(&number, |change| change.0).is_ok();
+        let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
+        let mut rows = self.before.scan(
+            Table::Postings,
+            Bound::Included(&lower),
+            Bound::Excluded(&upper),
             Direction::Ascending,
-            EVERYTHING,
-        );
-        for (key, overlay) in terms {
-            let (entry_change, value_change) = merge_term(slices, path, &key, &overlay)?;
-            if let Some(counting) = &mut slices.counting {
-                counting.add(&key, entry_change, value_change)?;
+        )?;
+        while was_there && let Some((row_key, stored)) = rows.next()? {
+            let chunk = PostingKey::decode(row_key)?.chunk;
+            let container = Container::decode(stored)?;
+            if container.iter().any(|low| !lost(DocumentNumber::from_parts(chunk, low))) {
+                return Ok(true);
             }
-            slices.end_if_full()?;
         }
-        if let Some(mut counting) = slices.counting.take() {
-            counting.put(slices.transaction()?)?;
-            overfull.extend(slices.parts.publish_statistics(counting));
-        }
+        Ok(false)
     }
-    Ok(overfull)
-}
 
-/// Changes one term's containers, one chunk of documents at a time. Returns the change in the number of documents that
-/// have the term, and whether the term is new (1) or gone (-1).
-fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &PostingOverlay) -> Result<(i64, i64)> {
-    debug_assert!(
-        overlay.changes().is_sorted_by(|left, right| left.0 < right.0),
-        "an overlay lists each document once, in ascending order"
-    );
-    let (mut was_there, mut is_there, mut change) = (None, false, 0);
-    let is_touched = |chunk: u64| overlay.changes().iter().any(|(number, _)| number.chunk() == chunk);
-    let mut row_key = Vec::new();
-    for changes in overlay.changes().chunk_by(|left, right| left.0.chunk() == right.0.chunk()) {
-        row_key = index::posting_key(path, key, changes[0].0.chunk());
-        let tree = slices.transaction()?;
-        let pick = |gains: bool| -> Vec<u16> {
-            changes.iter().filter(|(_, gained)| *gained == gains).map(|(number, _)| number.low()).collect()
-        };
-        let mut value = Vec::new();
-        let stored = tree.get(Table::Postings, &row_key)?;
-        let before = stored.map_or(Ok(0), Container::stored_len)?;
-        let after = Container::update_stored(stored, &pick(true), &pick(false), &mut value)?;
-        change += i64::from(after) - i64::from(before);
-        is_there |= after > 0;
-        if before > 0 {
-            was_there = Some(true);
-        } else if was_there.is_none() {
-            was_there = Some(slices.has_others(path, key, &row_key, is_touched)?);
+    /// Writes the changes of one term, one chunk of documents at a time.
+    fn merge_term(&mut self, path: PathNumber, key: &[u8], overlay: &PostingOverlay) -> Result<()> {
+        debug_assert!(
+            overlay.changes().is_sorted_by(|left, right| left.0 < right.0),
+            "an overlay lists each document once, in ascending order"
+        );
+        let mut operand = Vec::new();
+        for changes in overlay.changes().chunk_by(|left, right| left.0.chunk() == right.0.chunk()) {
+            let row_key = index::posting_key(path, key, changes[0].0.chunk());
+            let of = |has_gained: bool| -> Container {
+                let members = changes.iter().filter(|(_, gained)| *gained == has_gained);
+                Container::from_sorted(&members.map(|(number, _)| number.low()).collect::<SmallVec<[u16; 16]>>())
+            };
+            operand.clear();
+            posting_operand::encode(&of(true), &of(false), &mut operand);
+            self.transaction.merge(Table::Postings, &row_key, &operand)?;
         }
-        let tree = slices.transaction()?;
-        if after == 0 {
-            tree.delete(Table::Postings, &row_key)?;
-        } else {
-            tree.put(Table::Postings, &row_key, &value)?;
-        }
-        slices.row_count += 1;
+        Ok(())
     }
-    let was_there = was_there.unwrap_or_default();
-    let is_there = is_there || (was_there && slices.has_others(path, key, &row_key, is_touched)?);
-    Ok((change, i64::from(is_there) - i64::from(was_there)))
-}
 
-fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
-    // Each document changes three rows; only the row of a new document's id is at an arbitrary position.
-    let chunk_count = (slices.parts.options.slice_rows / 2).max(1);
-    for documents in memtable.newest_documents().chunks(chunk_count) {
+    fn merge_documents(&mut self) -> Result<()> {
         let mut live = LiveChanges::default();
-        let tree = slices.transaction()?;
-        for state in documents {
-            merge_document(tree, state, &mut live)?;
+        // Numbers from here on are not in the tree yet.
+        let first_new = meta::checkpoint(&self.before)?.map_or(DocumentNumber(0), |checkpoint| checkpoint.next_number);
+        for state in self.memtable.newest_documents() {
+            let key = layout::number_key(state.number.0);
+            let old = match state.number < first_new {
+                true => self.before.get(Table::Docs, &key)?,
+                false => None,
+            };
+            let old = old.map(|row| DocumentRow::decode(&row)?.state(state.number)).transpose()?;
+            merge_document(&mut self.transaction, &key, old.as_ref(), &state, &mut live)?;
         }
-        live.apply(tree)?;
-        slices.commit()?;
-    }
-    let mut live = LiveChanges::default();
-    let tree = slices.transaction()?;
-    for (id, state) in memtable.newest_locals() {
-        let key = layout::id_key(&id);
-        if let Some(value) = tree.get(Table::Local, &key)? {
-            let old = LocalRow::decode(value)?;
-            live.remove(RecordLocation { position: old.position, length: old.length });
+        for (id, state) in self.memtable.newest_locals() {
+            let key = layout::id_key(&id);
+            if let Some(value) = self.before.get(Table::Local, &key)? {
+                let old = LocalRow::decode(&value)?;
+                live.remove(RecordLocation { position: old.position, length: old.length });
+            }
+            live.add(state.stored.location());
+            let LocalState { generation, deleted, stored: StoredRevision { position, length, .. }, .. } = *state;
+            self.transaction.put(
+                Table::Local,
+                &key,
+                &LocalRow { generation, deleted, position, length }.encode(),
+            )?;
         }
-        live.add(state.stored.location());
-        let LocalState { generation, deleted, stored: StoredRevision { position, length, .. }, .. } = *state;
-        tree.put(Table::Local, &key, &LocalRow { generation, deleted, position, length }.encode())?;
+        live.apply(&self.before, &mut self.transaction)
     }
-    live.apply(tree)
 }
 
 /// Writes one document's rows, and removes the rows and live bytes of its previous state.
-fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &mut LiveChanges) -> Result<()> {
-    let key = layout::number_key(state.number.0);
-    let old = match tree.get(Table::Docs, &key)? {
-        Some(value) => Some(DocumentRow::decode(value)?.state(state.number)?),
-        None => None,
-    };
-    if let Some(old) = &old {
+fn merge_document(
+    transaction: &mut TreeTransaction<'_>,
+    key: &[u8],
+    old: Option<&DocumentState>,
+    state: &DocumentState,
+    live: &mut LiveChanges,
+) -> Result<()> {
+    if let Some(old) = old {
         old.record_locations().for_each(|place| live.remove(place));
         if old.sequence != state.sequence {
-            tree.delete(Table::Sequences, &layout::number_key(old.sequence.0))?;
+            transaction.delete(Table::Sequences, &layout::number_key(old.sequence.0))?;
         }
     }
     state.record_locations().for_each(|place| live.add(place));
-    tree.put(Table::Docs, &key, &DocumentRow::encode(state)?)?;
-    tree.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
+    transaction.put(Table::Docs, key, &DocumentRow::encode(state)?)?;
+    transaction.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
     if old.is_none_or(|old| old.sequence != state.sequence) {
-        tree.put(Table::Sequences, &layout::number_key(state.sequence.0), &layout::number_key(state.number.0))?;
+        transaction.put(Table::Sequences, &layout::number_key(state.sequence.0), &layout::number_key(state.number.0))?;
     }
     Ok(())
 }
 
-/// The changes of segments' live bytes in one slice.
+/// The changes of segments' live bytes by one merge.
 #[derive(Default)]
 struct LiveChanges(BTreeMap<u32, i64>);
 
@@ -309,7 +288,7 @@ impl LiveChanges {
         *self.0.entry(place.position.segment()).or_default() -= i64::from(place.length);
     }
 
-    fn apply(&self, tree: &mut dyn TreeTransaction) -> Result<()> {
-        self.0.iter().try_for_each(|(segment, change)| meta::change_live_bytes(tree, *segment, *change))
+    fn apply(&self, before: &TreeSnapshot, tree: &mut TreeTransaction<'_>) -> Result<()> {
+        self.0.iter().try_for_each(|(segment, change)| meta::change_live_bytes(before, tree, *segment, *change))
     }
 }

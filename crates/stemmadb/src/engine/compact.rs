@@ -28,7 +28,7 @@ use crate::log::{Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
-use crate::tree::Table;
+use crate::tree::{MergeGoal, Table};
 use crate::value::Body;
 
 /// A segment is compacted in the background when less than this share of its bytes, in percent, is live.
@@ -68,6 +68,7 @@ impl Store {
             freed_bytes += used;
             progress(Progress { done: freed_bytes, total: total.max(freed_bytes) });
         }
+        while self.parts.tree.merge_step(MergeGoal::All)? {}
         Ok(freed_bytes)
     }
 
@@ -94,8 +95,8 @@ impl Store {
 
     /// The segments that are complete and checkpointed and whose live share is below `percent`, each with that share.
     fn segments_below(&self, percent: u64) -> Result<Vec<(u64, SegmentInfo)>> {
-        let live = meta::live_bytes(&*self.parts.tree.read()?)?;
-        let replay_from = match meta::checkpoint(&*self.parts.tree.read()?)? {
+        let live = meta::live_bytes(&self.parts.tree.read())?;
+        let replay_from = match meta::checkpoint(&self.parts.tree.read())? {
             Some(checkpoint) => checkpoint.replay_from,
             None => return Ok(Vec::new()),
         };
@@ -118,7 +119,7 @@ impl Store {
         self.checkpoint()?;
         self.parts.log.retire(number)?;
         let mut tree = self.parts.tree.write()?;
-        meta::forget_segment(&mut *tree, number)?;
+        meta::forget_segment(&mut tree, number)?;
         tree.commit()
     }
 
@@ -405,7 +406,7 @@ impl Relocation {
         let current = match snapshot.local_in_memory(id) {
             Some(state) => state.stored.position,
             None => match snapshot.tree.get(Table::Local, &layout::id_key(id))? {
-                Some(value) => LocalRow::decode(value)?.position,
+                Some(value) => LocalRow::decode(&value)?.position,
                 None => return Ok(()),
             },
         };

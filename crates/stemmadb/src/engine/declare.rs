@@ -340,10 +340,16 @@ impl Store {
 
     /// Records that an index is ready: all its terms are in the tree.
     fn finish_build(&self, number: u32) -> Result<()> {
-        let form = key_format(&self.parts.declared().numbered(number).ok_or_else(dropped)?.definition);
-        let mut tree = self.parts.tree.write()?;
-        meta::put_ready_index(&mut *tree, number, &form)?;
-        tree.commit()?;
+        let declared = self.parts.declared();
+        let index = declared.numbered(number).ok_or_else(dropped)?;
+        {
+            let _upkeep = self.upkeep.lock();
+            let mut tree = self.parts.tree.write()?;
+            meta::put_ready_index(&mut tree, number, &key_format(&index.definition))?;
+            // Documents that were written during the build were counted twice.
+            self.parts.recount_statistics(&mut tree, index.path)?;
+            tree.commit()?;
+        }
         let _writer = self.writer.lock();
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         declared.numbered(number).ok_or_else(dropped)?;
@@ -358,7 +364,7 @@ impl Store {
     /// Restores index states after recovery: marks ready indexes, restarts those whose key format is outdated, and
     /// finds the rows of dropped indexes.
     pub(super) fn restore_index_states(&self) -> Result<()> {
-        let tree = self.parts.tree.read()?;
+        let tree = self.parts.tree.read();
         let ready = meta::ready_indexes(&*tree)?;
         drop(tree);
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());
@@ -439,37 +445,20 @@ impl Store {
         self.index_builds.stopped.store(true, Ordering::Release);
     }
 
-    /// Removes some rows of a dropped index from the tree; returns whether more are left. The caller has merged the
-    /// memtables.
+    /// Removes the rows of one dropped index from the tree; returns whether there are other dropped indexes. The caller
+    /// has merged the memtables.
     pub(super) fn sweep_dropped_index(&self) -> Result<bool> {
         let Some(path) = self.index_builds.garbage.lock().last().copied() else { return Ok(false) };
         let _upkeep = self.upkeep.lock();
-        let (from, to) = (index::first_posting(path, &[]), index::after_postings(path, &[]));
-        let snapshot = self.parts.tree.read()?;
-        let mut rows =
-            snapshot.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), Direction::Ascending)?;
-        let mut keys = Vec::new();
-        while let Some((key, _)) = rows.next()?
-            && keys.len() < self.parts.options.slice_rows
-        {
-            keys.push(key.to_vec());
-        }
-        drop(rows);
-        drop(snapshot);
         let mut tree = self.parts.tree.write()?;
-        for key in &keys {
-            tree.delete(Table::Postings, key)?;
-        }
-        let is_done = keys.len() < self.parts.options.slice_rows;
+        tree.remove_range(Table::Postings, &index::first_posting(path, &[]), &index::after_postings(path, &[]));
         if let Some(number) = self.parts.paths.index_of(path) {
-            meta::forget_ready_index(&mut *tree, number)?;
+            meta::forget_ready_index(&mut tree, number)?;
         }
-        self.parts.forget_statistics(&mut *tree, path)?;
+        self.parts.forget_statistics(&mut tree, path)?;
         tree.commit()?;
         let mut garbage = self.index_builds.garbage.lock();
-        if is_done {
-            garbage.retain(|other| *other != path);
-        }
+        garbage.retain(|other| *other != path);
         Ok(!garbage.is_empty())
     }
 }

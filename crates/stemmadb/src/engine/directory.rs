@@ -4,13 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::log::{DatabaseLock, DiskVfs, ReadOnlyVfs, Vfs};
+use crate::vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
+use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
-use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
+use crate::tree::{Tree, TreeOptions};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.
 const TREE: &str = "tree";
+
+/// The file that shows that there is a tree.
+const TREE_MANIFEST: &str = "tree/MANIFEST";
 
 /// Holds the old tree until a rebuild has succeeded.
 const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
@@ -18,7 +22,7 @@ const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
 /// The opened files of a database, and the options to open it with.
 pub(crate) struct OpenedDirectory {
     pub(crate) vfs: Arc<dyn Vfs>,
-    pub(crate) tree: Box<dyn Tree>,
+    pub(crate) tree: Tree,
     pub(crate) options: Options,
     pub(crate) path: PathBuf,
     /// Must be held until all other files are closed.
@@ -67,16 +71,16 @@ pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadOnlyVfs, DatabaseLock)> {
 /// Opens the files without changing anything on disk: what recovery writes stays in memory.
 fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
     let (vfs, lock) = lock_to_read(path)?;
-    let tree_path = path.join(TREE);
-    let has_tree = tree_path.join("data.mdb").exists();
-    let tree: Box<dyn Tree> = match has_tree {
-        true => Box::new(LmdbTree::open(&tree_path, &LmdbOptions { read_only: true, ..LmdbOptions::default() })?),
-        false => Box::new(MemoryTree::new()),
+    let vfs: Arc<dyn Vfs> = Arc::new(vfs);
+    let has_tree = vfs.open(TREE_MANIFEST).is_ok();
+    // Without a tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the memtables hold
+    // everything.
+    let (tree, memory_bytes) = match has_tree {
+        true => (open_tree(vfs.clone(), &options)?, usize::MAX),
+        false => (memory_tree(&options)?, options.memory_bytes),
     };
-    // Nothing can be merged into a read-only tree on disk, so the memtables hold everything.
-    let memory_bytes = if has_tree { usize::MAX } else { options.memory_bytes };
     let options = Options { memory_bytes, ..options };
-    Ok(OpenedDirectory { vfs: Arc::new(vfs), tree, options, path: path.to_owned(), lock: Arc::new(lock) })
+    Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock: Arc::new(lock) })
 }
 
 /// Locks the directory for this process; creates it if `create` is set.
@@ -90,10 +94,25 @@ fn lock_to_write(path: &Path, create: bool) -> Result<(DiskVfs, Arc<DatabaseLock
 }
 
 fn open_locked(path: &Path, vfs: DiskVfs, lock: Arc<DatabaseLock>, options: Options) -> Result<OpenedDirectory> {
-    let tree_path = path.join(TREE);
-    std::fs::create_dir_all(&tree_path).map_err(|error| Error::io(format!("create {}", tree_path.display()), error))?;
-    let tree = Box::new(LmdbTree::open(&tree_path, &LmdbOptions::default())?);
-    Ok(OpenedDirectory { vfs: Arc::new(vfs), tree, options, path: path.to_owned(), lock })
+    let vfs: Arc<dyn Vfs> = Arc::new(vfs);
+    let tree = open_tree(vfs.clone(), &options)?;
+    Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+}
+
+/// Opens the tree of the database in `vfs`; an empty one if there is none.
+pub(crate) fn open_tree(vfs: Arc<dyn Vfs>, options: &Options) -> Result<Tree> {
+    let tree_options = TreeOptions {
+        cache_bytes: options.block_cache_bytes(),
+        file_bytes: options.tree_file_bytes,
+        read_only: options.read_only,
+        operator: Arc::new(PostingOperator),
+    };
+    Tree::open(vfs, TREE, tree_options)
+}
+
+/// An empty tree in memory.
+pub(crate) fn memory_tree(options: &Options) -> Result<Tree> {
+    open_tree(Arc::new(MemoryVfs::new()), &Options { read_only: false, ..options.clone() })
 }
 
 /// Returns an error if the path exists but is not a database, before anything is written to it.

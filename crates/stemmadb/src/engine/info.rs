@@ -54,8 +54,8 @@ impl Store {
         let live = snapshot.presence_count(crate::index::PathNumber::ROOT, &[crate::index::Presence::Object])?;
         let live = live - snapshot.expired()?.map_or(0, crate::index::DocumentSet::len);
         let statistics = self.parts.log.statistics();
-        let tree = self.parts.tree.size()?;
-        let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();
+        let tree = self.parts.tree.size();
+        let live_bytes = meta::live_bytes(&snapshot.tree)?.values().sum();
         Ok(Info {
             document_count: live,
             deleted_count: numbers_taken.saturating_sub(live),

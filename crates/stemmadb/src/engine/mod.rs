@@ -144,7 +144,7 @@ impl Store {
     fn snapshot_at(&self, at: Option<Sequence>) -> Result<Snapshot> {
         let view = self.view.read();
         let declared = self.parts.declared();
-        let tree = self.parts.tree.read()?;
+        let tree = self.parts.tree.read();
         let columns = self.parts.caches.columns.for_tree(&tree);
         let is_published = at.is_none();
         let at = at.unwrap_or_else(|| self.parts.publisher.published());

@@ -19,7 +19,8 @@ use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, Vfs};
+use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition};
+use crate::vfs::Vfs;
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Durability;
 use crate::publish;
@@ -61,20 +62,20 @@ struct TreeState {
 }
 
 impl TreeState {
-    fn read(tree: &dyn Tree) -> Result<Self> {
-        let snapshot = tree.read()?;
-        let checkpoint = meta::checkpoint(&*snapshot)?;
+    fn read(tree: &Tree) -> Result<Self> {
+        let snapshot = tree.read();
+        let checkpoint = meta::checkpoint(&snapshot)?;
         let (paths, shapes) = (Paths::new(), Shapes::new());
-        meta::restore_dictionaries(&*snapshot, &paths, &shapes)?;
+        meta::restore_dictionaries(&snapshot, &paths, &shapes)?;
         let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len() };
         Ok(TreeState {
             checkpoint,
             paths,
             shapes,
             persisted,
-            settings: meta::settings(&*snapshot)?,
-            live_bytes: meta::live_bytes(&*snapshot)?,
-            has_current_terms: meta::has_current_terms(&*snapshot)?,
+            settings: meta::settings(&snapshot)?,
+            live_bytes: meta::live_bytes(&snapshot)?,
+            has_current_terms: meta::has_current_terms(&snapshot)?,
         })
     }
 
@@ -92,12 +93,12 @@ impl Store {
     /// Opens the log in `vfs` with the tree `tree`, and replays what the tree does not hold.
     pub(crate) fn open(
         vfs: Arc<dyn Vfs>,
-        tree: Box<dyn Tree>,
+        tree: Tree,
         options: crate::options::Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Arc<Store>> {
         // 1. Read from the tree how far it has come, and with which dictionaries and settings it was built.
-        let mut state = TreeState::read(&*tree)?;
+        let mut state = TreeState::read(&tree)?;
         let checkpoint = state.checkpoint;
 
         // 2. Remove attachment contents that a crash left unfinished.
@@ -168,7 +169,7 @@ impl Store {
     fn assemble(
         log: Log,
         blobs: Arc<Blobs>,
-        tree: Box<dyn Tree>,
+        tree: Tree,
         (paths, shapes): (Paths, Shapes),
         (policy, declared): (Policy, DeclaredIndexes),
         options: crate::options::Options,
@@ -409,11 +410,11 @@ impl Store {
         }
         self.parts.tree.clear()?;
         let mut tree = self.parts.tree.write()?;
-        meta::put_settings(&mut *tree, &settings)?;
-        meta::put_current_terms(&mut *tree)?;
+        meta::put_settings(&mut tree, &settings)?;
+        meta::put_current_terms(&mut tree)?;
         // Everything merged from here on has the terms of every declared index.
         for index in &self.parts.declared().indexes {
-            meta::put_ready_index(&mut *tree, index.definition.number, &declare::key_format(&index.definition))?;
+            meta::put_ready_index(&mut tree, index.definition.number, &declare::key_format(&index.definition))?;
         }
         tree.commit()
     }

@@ -15,7 +15,8 @@ use crate::document::attachment::{self, Attachment};
 use crate::index::DocumentNumber;
 use crate::layout::DocumentRow;
 use crate::layout::record::{Record, RevisionRecord};
-use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped, SurvivingPayload, Vfs};
+use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped, SurvivingPayload};
+use crate::vfs::Vfs;
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 

@@ -21,12 +21,12 @@ pub(super) struct PathStatistics {
 
 impl PathStatistics {
     /// Loads the statistics from the tree; computes them from the postings if they are missing or damaged.
-    pub(super) fn begin(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Self> {
-        let histogram = match meta::statistics(tree, path)?.map(Histogram::decode) {
+    pub(super) fn begin(tree: &TreeSnapshot, path: PathNumber) -> Result<Self> {
+        let histogram = match meta::statistics(tree, path)?.map(|stored| Histogram::decode(&stored)) {
             Some(Ok(histogram)) => histogram,
             _ => count_histogram(tree, path)?,
         };
-        let numbers = match meta::numbers(tree, path)?.map(NumberSum::decode) {
+        let numbers = match meta::numbers(tree, path)?.map(|stored| NumberSum::decode(&stored)) {
             Some(Ok(numbers)) => numbers,
             _ => sum_numbers(tree, path)?,
         };
@@ -40,18 +40,21 @@ impl PathStatistics {
         self.numbers.add(key, entry_change)
     }
 
-    /// Stores the statistics if they changed.
-    pub(super) fn put(&mut self, tree: &mut dyn TreeTransaction) -> Result<()> {
-        if std::mem::take(&mut self.is_changed) { self.put_always(tree) } else { Ok(()) }
+    /// Stores the statistics if they changed; returns whether they did.
+    pub(super) fn put(&self, tree: &mut TreeTransaction<'_>) -> Result<bool> {
+        if self.is_changed {
+            self.put_always(tree)?;
+        }
+        Ok(self.is_changed)
     }
 
-    fn put_always(&self, tree: &mut dyn TreeTransaction) -> Result<()> {
+    fn put_always(&self, tree: &mut TreeTransaction<'_>) -> Result<()> {
         meta::put_statistics(tree, self.path, &self.histogram, &self.numbers)
     }
 
     /// Splits ranges that have grown too large, given the tree that holds everything counted; returns whether there
     /// were any.
-    fn divide(&mut self, tree: &dyn TreeSnapshot) -> Result<bool> {
+    fn divide(&mut self, tree: &TreeSnapshot) -> Result<bool> {
         let mut is_divided = false;
         for _ in 0..DIVIDED_MAX {
             let Some((from, to)) = self.histogram.overfull() else { break };
@@ -79,17 +82,26 @@ impl StoreParts {
     }
 
     /// Removes the statistics of a path whose rows are being removed.
-    pub(super) fn forget_statistics(&self, tree: &mut dyn TreeTransaction, path: PathNumber) -> Result<()> {
+    pub(super) fn forget_statistics(&self, tree: &mut TreeTransaction<'_>, path: PathNumber) -> Result<()> {
         let nothing = Histogram::default();
         meta::put_statistics(tree, path, &nothing, &NumberSum::default())?;
         self.caches.histograms.note(path, &nothing);
         Ok(())
     }
 
+    /// Counts a path's rows again, as they are without the changes of this transaction.
+    pub(super) fn recount_statistics(&self, tree: &mut TreeTransaction<'_>, path: PathNumber) -> Result<()> {
+        let before = self.tree.read();
+        let (histogram, numbers) = (count_histogram(&before, path)?, sum_numbers(&before, path)?);
+        meta::put_statistics(tree, path, &histogram, &numbers)?;
+        self.caches.histograms.note(path, &histogram);
+        Ok(())
+    }
+
     /// Splits the ranges that have grown too large. Call it after the postings are committed.
     pub(super) fn divide_statistics(&self, overfull: Vec<PathStatistics>) -> Result<()> {
         let mut divided = Vec::new();
-        let tree = self.tree.read()?;
+        let tree = self.tree.read();
         for mut counting in overfull {
             if counting.divide(&*tree)? {
                 divided.push(counting);
@@ -101,7 +113,7 @@ impl StoreParts {
         }
         let mut tree = self.tree.write()?;
         for counting in &divided {
-            counting.put_always(&mut *tree)?;
+            counting.put_always(&mut tree)?;
         }
         tree.commit()?;
         divided.iter().for_each(|counting| self.caches.histograms.note(counting.path, &counting.histogram));

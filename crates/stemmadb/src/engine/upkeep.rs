@@ -7,6 +7,7 @@ use crate::engine::Store;
 use crate::engine::checkpoint::Persisted;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex};
+use crate::tree::MergeGoal;
 use crate::{Error, Result};
 
 /// A memtable that was not written to for this long is merged, so that later reads find everything in the tree.
@@ -31,6 +32,8 @@ pub(super) struct UpkeepRequests {
 #[derive(Default)]
 struct RequestState {
     checkpoint: bool,
+    /// The merges of the tree that are requested.
+    merge: Option<MergeGoal>,
     /// The deadline of the next flush for writes with interval durability.
     flush_at: Option<Instant>,
     stop: bool,
@@ -41,6 +44,28 @@ impl UpkeepRequests {
     pub(super) fn request_checkpoint(&self) {
         self.state.lock().checkpoint = true;
         self.changed.notify_all();
+    }
+
+    /// Requests merges of the tree.
+    fn request_merge(&self, goal: MergeGoal) {
+        let mut state = self.state.lock();
+        if state.merge != Some(MergeGoal::Rest) {
+            state.merge = Some(goal);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for a request to merge; none if the thread should stop.
+    fn wait_for_merge(&self) -> Option<MergeGoal> {
+        let mut state = self.state.lock();
+        while !state.stop && state.merge.is_none() {
+            self.changed.wait(&mut state);
+        }
+        if state.stop { None } else { state.merge.take() }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stop
     }
 
     /// Asks the threads to stop.
@@ -123,6 +148,8 @@ impl Upkeeper {
         if store.parts.options.background && !store.parts.options.read_only {
             let keeper = store.clone();
             spawn("stemma-upkeep", Box::new(move || keeper.run_upkeep()))?;
+            let merger = store.clone();
+            spawn("stemma-merge", Box::new(move || merger.run_merges()))?;
             let flusher = store.clone();
             spawn("stemma-flush", Box::new(move || flusher.flush_when_due()))?;
             let sweeper = store.clone();
@@ -164,8 +191,14 @@ impl Upkeeper {
 impl Store {
     fn run_upkeep(&self) {
         let mut last_published = self.parts.publisher.published();
+        let mut is_at_rest = false;
         while let Some(requested) = self.requests.wait(IDLE) {
             let published = self.parts.publisher.published();
+            if requested || published != last_published {
+                is_at_rest = false;
+            } else if !std::mem::replace(&mut is_at_rest, true) {
+                self.requests.request_merge(MergeGoal::Rest);
+            }
             let idle = !requested && published == last_published && self.active_memtable().byte_count() >= IDLE_BYTES;
             last_published = published;
             // A failure is kept in `broken`, where the next writer finds it.
@@ -179,6 +212,23 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Merges runs of the tree in the background. After an error, such as a full disk, the next request tries again.
+    fn run_merges(&self) {
+        while let Some(goal) = self.requests.wait_for_merge() {
+            while !self.requests.is_stopped() && self.parts.tree.merge_step(goal).is_ok_and(|is_done| is_done) {}
+        }
+    }
+
+    /// Does the merges of the tree that are due, or leaves them to the background.
+    pub(super) fn keep_pace(&self) -> Result<()> {
+        if self.parts.options.background {
+            self.requests.request_merge(MergeGoal::Pace);
+            return Ok(());
+        }
+        while self.parts.tree.merge_step(MergeGoal::Pace)? {}
+        Ok(())
     }
 
     /// Removes some rows of a dropped index, and requests another run if there are more.

@@ -66,7 +66,7 @@ impl Histogram {
     }
 
     /// Records that documents gained or lost the value `key`; `value_change` is 1 if the value is new and -1 if no
-    /// document has it any longer. Costs a binary search among the ranges.
+    /// document has it any longer, as far as is known. Costs a binary search among the ranges.
     pub(crate) fn add(&mut self, key: &[u8], entry_change: i64, value_change: i64) {
         if entry_change == 0 && value_change == 0 {
             return;
@@ -79,7 +79,9 @@ impl Histogram {
         let Some(bucket) = self.buckets.get_mut(at) else { return };
         self.entry_count -= bucket.entry_count;
         bucket.entry_count = bucket.entry_count.saturating_add_signed(entry_change);
+        // Changes of value counts may be estimates.
         bucket.value_count = bucket.value_count.saturating_add_signed(value_change);
+        bucket.value_count = bucket.value_count.clamp(bucket.entry_count.min(1), bucket.entry_count);
         self.entry_count = self.entry_count.saturating_add(bucket.entry_count);
         if self.entry_count == 0 {
             *self = Histogram::default();

@@ -21,7 +21,7 @@ use crate::layout;
 use crate::layout::record::{Reader, put_varint};
 use crate::log::LogPosition;
 use crate::revision::Sequence;
-use crate::tree::{Direction, Table, TreeSnapshot, TreeTransaction};
+use crate::tree::{Direction, Slice, Table, TreeSnapshot, TreeTransaction};
 use crate::value::{ShapeNumber, Shapes};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
@@ -45,9 +45,9 @@ pub(crate) struct Checkpoint {
     pub(crate) next_number: DocumentNumber,
 }
 
-pub(crate) fn checkpoint(tree: &dyn TreeSnapshot) -> Result<Option<Checkpoint>> {
+pub(crate) fn checkpoint(tree: &TreeSnapshot) -> Result<Option<Checkpoint>> {
     let Some(value) = tree.get(Table::Meta, CHECKPOINT)? else { return Ok(None) };
-    let mut reader = Reader::new(value);
+    let mut reader = Reader::new(&value);
     Ok(Some(Checkpoint {
         replay_from: LogPosition::from_u64(reader.varint()?),
         next_sequence: Sequence(reader.varint()?),
@@ -55,7 +55,7 @@ pub(crate) fn checkpoint(tree: &dyn TreeSnapshot) -> Result<Option<Checkpoint>> 
     }))
 }
 
-pub(crate) fn put_checkpoint(tree: &mut dyn TreeTransaction, checkpoint: &Checkpoint) -> Result<()> {
+pub(crate) fn put_checkpoint(tree: &mut TreeTransaction<'_>, checkpoint: &Checkpoint) -> Result<()> {
     let mut value = Vec::new();
     put_varint(&mut value, checkpoint.replay_from.to_u64());
     put_varint(&mut value, checkpoint.next_sequence.0);
@@ -63,31 +63,31 @@ pub(crate) fn put_checkpoint(tree: &mut dyn TreeTransaction, checkpoint: &Checkp
     tree.put(Table::Meta, CHECKPOINT, &value)
 }
 
-pub(crate) fn settings(tree: &dyn TreeSnapshot) -> Result<Option<Vec<u8>>> {
-    Ok(tree.get(Table::Meta, SETTINGS)?.map(<[u8]>::to_vec))
+pub(crate) fn settings(tree: &TreeSnapshot) -> Result<Option<Vec<u8>>> {
+    Ok(tree.get(Table::Meta, SETTINGS)?.map(|value| value.to_vec()))
 }
 
-pub(crate) fn put_settings(tree: &mut dyn TreeTransaction, settings: &[u8]) -> Result<()> {
+pub(crate) fn put_settings(tree: &mut TreeTransaction<'_>, settings: &[u8]) -> Result<()> {
     tree.put(Table::Meta, SETTINGS, settings)
 }
 
 /// Whether the tree holds all terms that this version derives from documents.
-pub(crate) fn has_current_terms(tree: &dyn TreeSnapshot) -> Result<bool> {
-    Ok(tree.get(Table::Meta, TERMS)? == Some(CURRENT_TERMS))
+pub(crate) fn has_current_terms(tree: &TreeSnapshot) -> Result<bool> {
+    Ok(tree.get(Table::Meta, TERMS)?.as_deref() == Some(CURRENT_TERMS))
 }
 
-pub(crate) fn put_current_terms(tree: &mut dyn TreeTransaction) -> Result<()> {
+pub(crate) fn put_current_terms(tree: &mut TreeTransaction<'_>) -> Result<()> {
     tree.put(Table::Meta, TERMS, CURRENT_TERMS)
 }
 
 /// The rows whose key begins with `prefix`, each with the number that follows the prefix.
-fn numbered<'a>(tree: &'a dyn TreeSnapshot, prefix: &[u8]) -> Result<Vec<(u64, &'a [u8])>> {
+fn numbered(tree: &TreeSnapshot, prefix: &[u8]) -> Result<Vec<(u64, Vec<u8>)>> {
     let mut upper = prefix.to_vec();
     *upper.last_mut().expect("a prefix has bytes") += 1;
     let mut rows = tree.scan(Table::Meta, Bound::Included(prefix), Bound::Excluded(&upper), Direction::Ascending)?;
     let mut found = Vec::new();
     while let Some((key, value)) = rows.next()? {
-        found.push((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value));
+        found.push((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value.to_vec()));
     }
     Ok(found)
 }
@@ -97,13 +97,13 @@ fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {
 }
 
 /// Fills the dictionaries from the tree.
-pub(crate) fn restore_dictionaries(tree: &dyn TreeSnapshot, paths: &Paths, shapes: &Shapes) -> Result<()> {
+pub(crate) fn restore_dictionaries(tree: &TreeSnapshot, paths: &Paths, shapes: &Shapes) -> Result<()> {
     for (number, value) in numbered(tree, PATH)? {
         let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
-        paths.restore(&PathEntry::decode(PathNumber(number), value)?)?;
+        paths.restore(&PathEntry::decode(PathNumber(number), &value)?)?;
     }
     for (number, value) in numbered(tree, SHAPE)? {
-        let mut reader = Reader::new(value);
+        let mut reader = Reader::new(&value);
         let count = reader.varint()?;
         let names = (0..count).map(|_| reader.text()).collect::<Result<Vec<_>>>()?;
         let number = ShapeNumber::new(number).ok_or_else(|| layout::damaged(Table::Meta))?;
@@ -113,7 +113,7 @@ pub(crate) fn restore_dictionaries(tree: &dyn TreeSnapshot, paths: &Paths, shape
 }
 
 /// Stores the paths from number `from` on.
-pub(crate) fn put_paths(tree: &mut dyn TreeTransaction, paths: &Paths, from: usize) -> Result<()> {
+pub(crate) fn put_paths(tree: &mut TreeTransaction<'_>, paths: &Paths, from: usize) -> Result<()> {
     for entry in paths.entries_since(from) {
         let mut value = Vec::new();
         entry.encode(&mut value);
@@ -123,7 +123,7 @@ pub(crate) fn put_paths(tree: &mut dyn TreeTransaction, paths: &Paths, from: usi
 }
 
 /// Stores the shapes with these numbers.
-pub(crate) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, numbers: Range<usize>) -> Result<()> {
+pub(crate) fn put_shapes(tree: &mut TreeTransaction<'_>, shapes: &Shapes, numbers: Range<usize>) -> Result<()> {
     for (number, shape) in shapes.since(numbers.start).take(numbers.len()) {
         let mut value = Vec::new();
         put_varint(&mut value, shape.len() as u64);
@@ -137,62 +137,66 @@ pub(crate) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, number
 }
 
 /// The declared indexes that are ready, each with the format of its keys.
-pub(crate) fn ready_indexes(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, Vec<u8>)>> {
-    Ok(numbered(tree, INDEX)?.into_iter().map(|(number, form)| (number, form.to_vec())).collect())
+pub(crate) fn ready_indexes(tree: &TreeSnapshot) -> Result<Vec<(u64, Vec<u8>)>> {
+    numbered(tree, INDEX)
 }
 
 /// Records that a declared index is ready, with keys in this format.
-pub(crate) fn put_ready_index(tree: &mut dyn TreeTransaction, number: u32, form: &[u8]) -> Result<()> {
+pub(crate) fn put_ready_index(tree: &mut TreeTransaction<'_>, number: u32, form: &[u8]) -> Result<()> {
     tree.put(Table::Meta, &numbered_key(INDEX, u64::from(number)), form)
 }
 
 /// Removes the record that a declared index is ready.
-pub(crate) fn forget_ready_index(tree: &mut dyn TreeTransaction, number: u32) -> Result<()> {
-    tree.delete(Table::Meta, &numbered_key(INDEX, u64::from(number))).map(|_| ())
+pub(crate) fn forget_ready_index(tree: &mut TreeTransaction<'_>, number: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(INDEX, u64::from(number)))
 }
 
 /// The bytes of each segment's records that are still needed.
-pub(crate) fn live_bytes(tree: &dyn TreeSnapshot) -> Result<BTreeMap<u32, u64>> {
-    numbered(tree, LIVE)?.into_iter().map(|(number, value)| Ok((number as u32, Reader::new(value).varint()?))).collect()
+pub(crate) fn live_bytes(tree: &TreeSnapshot) -> Result<BTreeMap<u32, u64>> {
+    numbered(tree, LIVE)?.into_iter().map(|(number, value)| Ok((number as u32, Reader::new(&value).varint()?))).collect()
 }
 
-/// Adds `change` to the live bytes of `segment`.
-pub(crate) fn change_live_bytes(tree: &mut dyn TreeTransaction, segment: u32, change: i64) -> Result<()> {
+/// Adds `change` to the live bytes of `segment` in the state `before`, at most once in a transaction.
+pub(crate) fn change_live_bytes(
+    before: &TreeSnapshot,
+    tree: &mut TreeTransaction<'_>,
+    segment: u32,
+    change: i64,
+) -> Result<()> {
     let key = numbered_key(LIVE, u64::from(segment));
-    let before = match tree.get(Table::Meta, &key)? {
-        Some(value) => Reader::new(value).varint()?,
+    let live_bytes = match before.get(Table::Meta, &key)? {
+        Some(value) => Reader::new(&value).varint()?,
         None => 0,
     };
-    let after = before.saturating_add_signed(change);
     let mut value = Vec::new();
-    put_varint(&mut value, after);
+    put_varint(&mut value, live_bytes.saturating_add_signed(change));
     tree.put(Table::Meta, &key, &value)
 }
 
 /// Removes the live bytes of a retired segment.
-pub(crate) fn forget_segment(tree: &mut dyn TreeTransaction, segment: u32) -> Result<()> {
-    tree.delete(Table::Meta, &numbered_key(LIVE, u64::from(segment))).map(|_| ())
+pub(crate) fn forget_segment(tree: &mut TreeTransaction<'_>, segment: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(LIVE, u64::from(segment)))
 }
 
 /// The stored histogram of a path.
-pub(crate) fn statistics(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
+pub(crate) fn statistics(tree: &TreeSnapshot, path: PathNumber) -> Result<Option<Slice>> {
     tree.get(Table::Meta, &numbered_key(STATISTICS, u64::from(path.0)))
 }
 
 /// The stored histograms of all paths that have one.
-pub(crate) fn all_statistics(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, &[u8])>> {
+pub(crate) fn all_statistics(tree: &TreeSnapshot) -> Result<Vec<(u64, Vec<u8>)>> {
     numbered(tree, STATISTICS)
 }
 
 /// The stored count and sum of a path's numbers. Present whenever the histogram is, unless an older version wrote the
 /// histogram.
-pub(crate) fn numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
+pub(crate) fn numbers(tree: &TreeSnapshot, path: PathNumber) -> Result<Option<Slice>> {
     tree.get(Table::Meta, &numbered_key(NUMBERS, u64::from(path.0)))
 }
 
 /// Stores the statistics of a path; removes them if the path has no values any more.
 pub(crate) fn put_statistics(
-    tree: &mut dyn TreeTransaction,
+    tree: &mut TreeTransaction<'_>,
     path: PathNumber,
     histogram: &Histogram,
     numbers: &NumberSum,
@@ -200,7 +204,7 @@ pub(crate) fn put_statistics(
     let [histogram_key, numbers_key] = [STATISTICS, NUMBERS].map(|kind| numbered_key(kind, u64::from(path.0)));
     if histogram.entry_count() == 0 {
         tree.delete(Table::Meta, &histogram_key)?;
-        return tree.delete(Table::Meta, &numbers_key).map(|_| ());
+        return tree.delete(Table::Meta, &numbers_key);
     }
     let mut value = Vec::new();
     histogram.encode(&mut value);

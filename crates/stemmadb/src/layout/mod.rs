@@ -14,6 +14,7 @@
 //! A location is a log position and a length. The revision tree holds the locations of the other leaves' records.
 
 pub(crate) mod meta;
+pub(crate) mod posting_operand;
 pub(crate) mod record;
 pub(crate) mod settings;
 
@@ -41,7 +42,7 @@ pub(crate) const ID_KEY_BYTES_MAX: usize = 400;
 
 /// The error for a tree row that can't be decoded.
 pub(crate) fn damaged(table: Table) -> Error {
-    Error::corrupt(format!("tree/data.mdb: a row of table {table:?} fails its checksum or its form"))
+    Error::corrupt(format!("tree: a row of table {table} is malformed"))
         .with_hint("run `stemma rebuild`: the tree is derived from the log and can be rebuilt without loss")
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use super::content_hash::ContentHasher;
-use super::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};

@@ -13,7 +13,7 @@ use super::position::LogPosition;
 use super::segment::{
     DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name,
 };
-use super::vfs::{Vfs, VfsFile};
+use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
 /// A file that can't be read as a whole is read in blocks of this size.

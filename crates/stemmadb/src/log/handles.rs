@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use super::vfs::{Vfs, VfsFile};
+use crate::vfs::{Vfs, VfsFile};
 use crate::sync::{Mutex, RwLock};
 
 /// Maximum number of open files besides pinned ones. Tests use a low limit to exercise closing.
@@ -113,7 +113,7 @@ impl Handle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vfs::{MemoryVfs, Vfs};
+    use crate::vfs::{MemoryVfs, Vfs};
     use super::*;
 
     fn is_open(handle: &Handle) -> bool {

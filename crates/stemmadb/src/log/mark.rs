@@ -101,7 +101,7 @@ fn missing(number: u32) -> Error {
 mod tests {
     use super::super::frame::Seed;
     use super::super::handles::{Handle, Handles};
-    use super::super::vfs::MemoryVfs;
+    use crate::vfs::MemoryVfs;
     use super::*;
 
     fn segments(numbers: &[u32]) -> Vec<Arc<Segment>> {

@@ -16,7 +16,7 @@
 //! - A segment's file is reused only when no reader holds it, and frames left over from its previous use are invalid in
 //!   the new segment ([`retire`], [`frame`]).
 //!
-//! This module does not interpret payloads. It does all file I/O of a database except that of LMDB.
+//! This module does not interpret payloads.
 
 mod batch;
 mod blobs;
@@ -35,11 +35,11 @@ mod scan;
 mod segment;
 mod set;
 mod shared;
-mod vfs;
 
 use std::sync::Arc;
 
 use crate::revision::Sequence;
+use crate::vfs::Vfs;
 use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 use frame::{FRAME_HEADER_BYTES, FrameKind, PAYLOAD_BYTES_MAX};
@@ -55,11 +55,6 @@ pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
-#[cfg(any(test, feature = "testing", fuzzing))]
-pub use vfs::{Call, Failure, FaultVfs, Random};
-pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
-#[cfg(test)]
-pub(crate) use vfs::{VfsFile, VfsLock};
 
 /// Options for opening a log.
 #[derive(Debug, Clone)]

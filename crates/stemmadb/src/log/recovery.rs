@@ -20,7 +20,7 @@ use super::scan::Scanner;
 use super::segment::{
     DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, open_segment, parse_segment_name, segment_name,
 };
-use super::vfs::Vfs;
+use crate::vfs::Vfs;
 use super::{Frame, LogOptions};
 use crate::revision::Sequence;
 use crate::{Error, Result};

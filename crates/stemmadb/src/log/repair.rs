@@ -17,7 +17,7 @@ use super::retire::{
 };
 use super::scan::Scanner;
 use super::segment::{DIRECTORY, DatabaseId, Segment};
-use super::vfs::{Vfs, VfsFile};
+use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
 /// Maximum number of copies of torn ends.

@@ -10,7 +10,7 @@ use super::frame::Seed;
 use super::handles::{Handle, Handles};
 use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
 use super::shared::Shared;
-use super::vfs::{Vfs, VfsFile};
+use crate::vfs::{Vfs, VfsFile};
 use super::{Level, LogPosition};
 use crate::sync::atomic::Ordering;
 use crate::{Error, Result};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::frame::Seed;
 use super::handles::{Handle, Handles};
-use super::vfs::read_exact_at;
+use crate::vfs::read_exact_at;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::{Error, Result};
 

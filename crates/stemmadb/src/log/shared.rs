@@ -16,7 +16,7 @@ use super::recovery::Recovered;
 use super::retire::FreeFile;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
 use super::set::SegmentList;
-use super::vfs::Vfs;
+use crate::vfs::Vfs;
 use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
 use crate::revision::Sequence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};

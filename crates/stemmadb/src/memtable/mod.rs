@@ -342,6 +342,11 @@ impl Memtable {
             .collect()
     }
 
+    /// The number of distinct terms at a path that have changes.
+    pub(crate) fn term_count(&self, path: PathNumber) -> usize {
+        self.inner.read().paths.get(&path).map_or(0, PathTerms::term_count)
+    }
+
     /// The paths with at least one delta, ascending.
     pub(crate) fn paths(&self) -> Vec<PathNumber> {
         let mut paths: Vec<_> = self.inner.read().paths.keys().copied().collect();

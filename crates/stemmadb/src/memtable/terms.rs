@@ -44,6 +44,8 @@ impl Delta {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PostingOverlay {
     changes: Vec<(DocumentNumber, bool)>,
+    /// By how many documents the deltas of one memtable change the set; known once they are settled.
+    entry_change: i64,
 }
 
 impl PostingOverlay {
@@ -58,11 +60,17 @@ impl PostingOverlay {
     pub(crate) fn settle(&mut self) {
         let ascending = self.changes.windows(2).all(|pair| pair[0].0 < pair[1].0);
         if ascending {
+            self.entry_change = self.changes.iter().map(|(_, gained)| if *gained { 1 } else { -1 }).sum();
             return;
         }
         // A stable sort, so that the newest of several changes to a document stays last.
         self.changes.sort_by_key(|change| change.0);
-        let mut kept = 0;
+        let (mut kept, mut entry_change) = (0, 0);
+        for of_document in self.changes.chunk_by(|left, right| left.0 == right.0) {
+            // A document that first lost the term had it before.
+            let (had_it, has_it) = (!of_document[0].1, of_document[of_document.len() - 1].1);
+            entry_change += i64::from(has_it) - i64::from(had_it);
+        }
         for index in 0..self.changes.len() {
             let is_newest = self.changes.get(index + 1).is_none_or(|next| next.0 != self.changes[index].0);
             if is_newest {
@@ -71,6 +79,7 @@ impl PostingOverlay {
             }
         }
         self.changes.truncate(kept);
+        self.entry_change = entry_change;
         debug_assert!(
             self.changes.is_sorted_by(|first, second| first.0 < second.0),
             "a settled overlay has one change per document, in order"
@@ -84,6 +93,11 @@ impl PostingOverlay {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// By how many documents the deltas of one memtable, settled once, change the set.
+    pub(crate) fn entry_change(&self) -> i64 {
+        self.entry_change
     }
 
     /// Removes all changes but keeps the allocation.
@@ -155,6 +169,11 @@ impl PathTerms {
         if let Some(&index) = self.table.find(hash, |&index| self.key(index) == key) {
             self.overlay_at(index, at, overlay);
         }
+    }
+
+    /// The number of distinct terms.
+    pub(super) fn term_count(&self) -> usize {
+        self.entries.len()
     }
 
     fn overlay_at(&self, index: u32, at: Sequence, overlay: &mut PostingOverlay) {

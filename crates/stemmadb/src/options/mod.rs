@@ -44,9 +44,8 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Tree rows that one slice of a checkpoint changes before it commits with a flush. Each row dirties at most one page,
-/// which is held in memory until the commit; the pages it replaces are free afterwards, for later slices to reuse.
-const SLICE_ROWS: usize = 6_000;
+/// The size of a file of the tree. A run of more bytes has several; a step of a merge writes one.
+const TREE_FILE_BYTES: u64 = 32 << 20;
 
 /// Options for opening a database. The defaults suit most applications.
 ///
@@ -68,7 +67,7 @@ pub struct Options {
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) background: bool,
-    pub(crate) slice_rows: usize,
+    pub(crate) tree_file_bytes: u64,
     pub(crate) clock: Clock,
     /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
     pub(crate) column_cost_max: u64,
@@ -87,7 +86,7 @@ impl Default for Options {
             create: true,
             read_only: false,
             background: true,
-            slice_rows: SLICE_ROWS,
+            tree_file_bytes: TREE_FILE_BYTES,
             clock: Clock::default(),
             column_cost_max: u64::MAX,
         }
@@ -123,12 +122,19 @@ impl Options {
 
     /// Sets the maximum size of the read caches, in bytes; zero disables them. Default: 256 MiB.
     ///
-    /// Half of it holds the values of frequently read paths, an eighth document ids, and three eighths documents: half
-    /// of those by number, and a quarter each by id and as results of repeated lookups.
+    /// Three eighths hold the values of frequently read paths, an eighth document ids, a quarter documents: half of those
+    /// by number, and a quarter each by id and as results of repeated lookups. The last quarter, and at least 16 MiB,
+    /// holds blocks of the tree.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
+    }
+
+    /// The share of the read caches that holds blocks of the tree.
+    pub(crate) fn block_cache_bytes(&self) -> u64 {
+        const BYTES_MIN: u64 = 16 << 20;
+        (self.cache_bytes / 4).max(BYTES_MIN)
     }
 
     /// Sets the size of a log segment, in bytes. Default: 64 MiB; clamped to 64 KiB to 1 GiB.

@@ -90,7 +90,7 @@ impl Snapshot {
         Ok(events)
     }
 
-    fn event_of_row(&self, (key, value): crate::tree::Row<'_, '_>) -> Result<(Sequence, DocumentNumber)> {
+    fn event_of_row(&self, (key, value): crate::tree::Row<'_>) -> Result<(Sequence, DocumentNumber)> {
         let sequence = Sequence(layout::number_of_key(Table::Sequences, key)?);
         Ok((sequence, DocumentNumber(layout::number_of_key(Table::Sequences, value)?)))
     }

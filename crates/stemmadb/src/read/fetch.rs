@@ -24,17 +24,17 @@ const WINDOW_BYTES_MAX: u64 = 128 << 10;
 const PAGES_AT_HAND: usize = 256;
 
 /// The location of a record to read.
-struct RecordToRead<'a> {
+struct RecordToRead {
     /// Its index among the requested documents.
     index: usize,
     number: DocumentNumber,
-    id: &'a str,
+    id: DocumentId,
     sequence: Sequence,
     position: LogPosition,
     length: u32,
 }
 
-impl RecordToRead<'_> {
+impl RecordToRead {
     fn end(&self) -> u64 {
         self.position.to_u64() + u64::from(self.length)
     }
@@ -85,8 +85,8 @@ impl Snapshot {
             return Ok(state.id.clone());
         }
         let row = self.tree.get(Table::Docs, &layout::number_key(number.0))?;
-        let row = DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?;
-        DocumentId::from_stored(row.id)
+        let row = row.ok_or_else(|| layout::damaged(Table::Docs))?;
+        DocumentId::from_stored(DocumentRow::decode(&row)?.id)
     }
 
     fn read_ids(&self, page: u64) -> Result<IdPage> {
@@ -141,8 +141,9 @@ impl Snapshot {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
         let mut records = Vec::with_capacity(missing.len());
         for (index, row) in missing.iter().copied().zip(self.tree.get_many(Table::Docs, &keys)?) {
-            let DocumentRow { id, sequence, position, length, .. } =
-                DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?;
+            let row = row.ok_or_else(|| layout::damaged(Table::Docs))?;
+            let DocumentRow { id, sequence, position, length, .. } = DocumentRow::decode(&row)?;
+            let id = DocumentId::from_stored(id)?;
             records.push(RecordToRead { index, number: numbers[index], id, sequence, position, length });
         }
         records.sort_unstable_by_key(|record_to_read| record_to_read.position);
@@ -156,11 +157,10 @@ impl Snapshot {
             for record_to_read in near {
                 let start = (record_to_read.position.to_u64() - first.position.to_u64()) as usize;
                 let record = &bytes[start..start + record_to_read.length as usize];
-                let id = DocumentId::from_stored(record_to_read.id)?;
                 let document = self.decode_record(
                     record.into(),
                     record_to_read.position,
-                    id,
+                    record_to_read.id.clone(),
                     record_to_read.number,
                     record_to_read.sequence,
                 )?;
@@ -177,7 +177,7 @@ impl Snapshot {
 }
 
 /// How many of these records, sorted by position, are read together.
-fn window(records: &[RecordToRead<'_>]) -> usize {
+fn window(records: &[RecordToRead]) -> usize {
     let start = records[0].position;
     let mut end = records[0].end();
     let mut count = 1;

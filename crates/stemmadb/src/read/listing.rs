@@ -212,7 +212,7 @@ impl ListingIter {
             self.take_recent(Some(&key))?;
             if !has_expired(&snapshot, row.number)? {
                 let value = value.ok_or_else(|| layout::damaged(Table::Docs))?;
-                self.batch.push_back(Ok(self.listing.stored(&row, value)?));
+                self.batch.push_back(Ok(self.listing.stored(&row, &value)?));
             }
         }
         if self.is_done {

@@ -19,7 +19,7 @@ use crate::value::Shapes;
 pub(crate) struct StoreParts {
     pub(crate) log: Log,
     pub(crate) blobs: Arc<Blobs>,
-    pub(crate) tree: Box<dyn Tree>,
+    pub(crate) tree: Tree,
     pub(crate) shapes: Arc<Shapes>,
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,

@@ -231,7 +231,7 @@ impl Snapshot {
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
         direction: Direction,
-    ) -> Result<TermWalk<'_>> {
+    ) -> Result<TermWalk> {
         let (from, to) = posting_bounds(path, lower, upper);
         let rows = self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), direction)?;
         let terms = StoredTerms::Tree(TreeTerms::begin(rows, direction)?);
@@ -247,7 +247,7 @@ impl Snapshot {
         upper: Bound<&[u8]>,
         direction: Direction,
         literal: Option<&[u8]>,
-    ) -> Result<TermWalk<'_>> {
+    ) -> Result<TermWalk> {
         let column = self.column(path)?.map(|column| (column.span(lower, upper), column));
         let Some((span, column)) = column.filter(|(span, column)| literal.is_some() || is_sparse(column, span)) else {
             return self.walk(path, lower, upper, direction);
@@ -256,14 +256,14 @@ impl Snapshot {
         Ok(self.walk_over(terms, path, lower, upper, direction))
     }
 
-    fn walk_over<'a>(
+    fn walk_over(
         &self,
-        terms: StoredTerms<'a>,
+        terms: StoredTerms,
         path: PathNumber,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
         direction: Direction,
-    ) -> TermWalk<'a> {
+    ) -> TermWalk {
         let excluded = match lower {
             Bound::Excluded(key) => Some(key.to_vec()),
             _ => None,
@@ -278,7 +278,7 @@ impl Snapshot {
 
     /// The column of a path, if the path was read often enough in this state of the tree.
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
-        self.columns.get(&*self.tree, path, || self.histogram(path))
+        self.columns.get(&self.tree, path, || self.histogram(path))
     }
 
     /// Like [`Snapshot::column`], if no memtable changes the path, so that the column is complete.

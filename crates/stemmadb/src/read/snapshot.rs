@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub(crate) is_published: bool,
     /// Oldest first.
     pub(crate) memtables: SmallVec<[Arc<Memtable>; 4]>,
-    pub(crate) tree: Arc<dyn TreeSnapshot>,
+    pub(crate) tree: Arc<TreeSnapshot>,
     /// The columns of this state of the tree.
     pub(crate) columns: Arc<Columns>,
     pub(crate) segments: SegmentSet,
@@ -75,7 +75,7 @@ impl Snapshot {
     }
 
     /// The state of the tree that the snapshot reads.
-    pub(crate) fn tree(&self) -> &Arc<dyn TreeSnapshot> {
+    pub(crate) fn tree(&self) -> &Arc<TreeSnapshot> {
         &self.tree
     }
 
@@ -169,7 +169,7 @@ impl Snapshot {
             return Ok((!state.deleted).then(|| (state.generation, state.body.clone())));
         }
         let Some(value) = self.tree.get(Table::Local, &layout::id_key(id))? else { return Ok(None) };
-        let row = LocalRow::decode(value)?;
+        let row = LocalRow::decode(&value)?;
         if row.deleted {
             return Ok(None);
         }
@@ -203,7 +203,7 @@ impl Snapshot {
         }
         match self.tree.get(Table::Ids, &layout::id_key(id))? {
             None => Ok(None),
-            Some(value) => Ok(Some(Located::Tree(IdRow::decode(value)?))),
+            Some(value) => Ok(Some(Located::Tree(IdRow::decode(&value)?))),
         }
     }
 
@@ -213,7 +213,7 @@ impl Snapshot {
             return Ok(Some(state));
         }
         let Some(value) = self.tree.get(Table::Docs, &layout::number_key(number.0))? else { return Ok(None) };
-        DocumentRow::decode(value)?.state(number).map(|state| Some(Arc::new(state)))
+        DocumentRow::decode(&value)?.state(number).map(|state| Some(Arc::new(state)))
     }
 
     /// The highest document number, including deleted documents; 0 if there is none.

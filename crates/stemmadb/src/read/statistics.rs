@@ -16,7 +16,7 @@ use crate::index::{self, Container, Histogram, NumberSum, PathNumber, PostingKey
 use crate::layout::meta;
 use crate::read::postings::apply_overlay;
 use crate::read::snapshot::Snapshot;
-use crate::tree::{Direction, Rows, Table, TreeSnapshot};
+use crate::tree::{Direction, Scan, Table, TreeSnapshot};
 use crate::value::{Kind, collate::key};
 
 impl Snapshot {
@@ -26,7 +26,7 @@ impl Snapshot {
         if let Some(cached) = self.parts.caches.histograms.get(path) {
             return Some(cached);
         }
-        let histogram = Histogram::decode(meta::statistics(&*self.tree, path).ok()??).ok()?;
+        let histogram = Histogram::decode(&meta::statistics(&self.tree, path).ok()??).ok()?;
         let histogram = Arc::new(histogram);
         self.parts.caches.histograms.remember(path, &histogram);
         Some(histogram)
@@ -41,7 +41,7 @@ impl Snapshot {
         if self.parts.paths.enters_array(path) {
             return Ok(None);
         }
-        let Some(Ok(mut numbers)) = meta::numbers(&*self.tree, path)?.map(NumberSum::decode) else { return Ok(None) };
+        let Some(Ok(mut numbers)) = meta::numbers(&self.tree, path)?.map(|stored| NumberSum::decode(&stored)) else { return Ok(None) };
         let (lower, upper) = key::type_range(Kind::Number);
         let changed = self.changed_terms(path, Bound::Included(&lower), Bound::Excluded(&upper));
         if changed.len() as u64 * CHANGE_COST > numbers.count() {
@@ -60,7 +60,7 @@ impl Snapshot {
     /// memtable are counted as new.
     pub(crate) fn distinct_count(&self, path: PathNumber) -> Result<u64> {
         const LOOKED_UP_MAX: usize = 1_000;
-        let stored = match meta::statistics(&*self.tree, path)?.map(Histogram::decode) {
+        let stored = match meta::statistics(&self.tree, path)?.map(|stored| Histogram::decode(&stored)) {
             Some(Ok(histogram)) => histogram,
             _ => count_histogram(&*self.tree, path)?,
         };
@@ -86,25 +86,14 @@ impl Snapshot {
     }
 }
 
-/// Whether a term has documents in chunks other than those that `is_touched` accepts.
-pub(crate) fn has_others(
-    tree: &dyn TreeSnapshot,
-    path: PathNumber,
-    key: &[u8],
-    is_touched: impl Fn(u64) -> bool,
-) -> Result<bool> {
+/// Whether the tree has documents with a term.
+pub(crate) fn has_term(tree: &TreeSnapshot, path: PathNumber, key: &[u8]) -> Result<bool> {
     let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
-    let mut rows = scan(tree, &lower, &upper)?;
-    while let Some((row_key, _)) = rows.next()? {
-        if !is_touched(PostingKey::decode(row_key)?.chunk) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(scan(tree, &lower, &upper)?.next()?.is_some())
 }
 
 /// Computes the histogram of a path from all its rows.
-pub(crate) fn count_histogram(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histogram> {
+pub(crate) fn count_histogram(tree: &TreeSnapshot, path: PathNumber) -> Result<Histogram> {
     let mut histogram = Histogram::default();
     let (mut last, mut sum) = (Vec::new(), 0);
     let first = key::type_range(Kind::Null).0;
@@ -122,7 +111,7 @@ pub(crate) fn count_histogram(tree: &dyn TreeSnapshot, path: PathNumber) -> Resu
 }
 
 /// Computes the count and sum of the numbers of a path from their rows.
-pub(crate) fn sum_numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<NumberSum> {
+pub(crate) fn sum_numbers(tree: &TreeSnapshot, path: PathNumber) -> Result<NumberSum> {
     let (mut numbers, mut added) = (NumberSum::default(), Ok(()));
     let (lower, upper) = key::type_range(Kind::Number);
     each_row(tree, path, &lower, Some(&upper), |key, count| {
@@ -135,7 +124,7 @@ pub(crate) fn sum_numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<N
 
 /// Calls `visit` with the key of each row's value and the number of its documents. A value has one row for each chunk.
 pub(crate) fn each_row(
-    tree: &dyn TreeSnapshot,
+    tree: &TreeSnapshot,
     path: PathNumber,
     from: &[u8],
     to: Option<&[u8]>,
@@ -151,6 +140,6 @@ pub(crate) fn each_row(
     Ok(())
 }
 
-fn scan<'a>(tree: &'a dyn TreeSnapshot, lower: &[u8], upper: &[u8]) -> Result<Rows<'a>> {
+fn scan(tree: &TreeSnapshot, lower: &[u8], upper: &[u8]) -> Result<Scan> {
     tree.scan(Table::Postings, Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)
 }

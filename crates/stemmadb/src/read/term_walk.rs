@@ -11,11 +11,14 @@ use crate::cache::columns::Column;
 use crate::index::{Container, DocumentNumber, DocumentSet, PostingKey, Union};
 use crate::memtable::{MemtableTermWalk, PostingOverlay};
 use crate::read::postings::apply_overlay;
-use crate::tree::{Direction, Rows};
+use crate::tree::{Direction, Scan};
+
+/// A container as it is stored; most are short.
+type StoredContainer = SmallVec<[u8; 16]>;
 
 /// The stored terms of one path, one at a time.
-pub(crate) enum StoredTerms<'a> {
-    Tree(TreeTerms<'a>),
+pub(crate) enum StoredTerms {
+    Tree(TreeTerms),
     Column(ColumnTerms),
 }
 
@@ -73,7 +76,7 @@ impl ColumnTerms {
     }
 }
 
-impl<'a> StoredTerms<'a> {
+impl StoredTerms {
     /// The key of the next term.
     fn peek(&self) -> Option<&[u8]> {
         match self {
@@ -83,7 +86,7 @@ impl<'a> StoredTerms<'a> {
     }
 
     /// The documents of the current value.
-    fn documents(&mut self) -> TermDocuments<'_, 'a> {
+    fn documents(&mut self) -> TermDocuments<'_> {
         match self {
             StoredTerms::Tree(terms) => TermDocuments::Stored(terms),
             StoredTerms::Column(terms) => TermDocuments::Listed(terms.column.documents_within(&terms.taken)),
@@ -92,23 +95,23 @@ impl<'a> StoredTerms<'a> {
 }
 
 /// The tree's rows of one path, one term at a time.
-pub(crate) struct TreeTerms<'a> {
-    rows: Rows<'a>,
+pub(crate) struct TreeTerms {
+    rows: Scan,
     direction: Direction,
     /// The next row: its chunk and container; none at the end.
-    next: Option<(u64, &'a [u8])>,
+    next: Option<(u64, StoredContainer)>,
     /// The value's key of the next row.
     next_key: Vec<u8>,
     /// The key of the current value.
     key: Vec<u8>,
     /// The containers read so far for the current value, with their chunks, in the order of the walk.
-    read: SmallVec<[(u64, &'a [u8]); 4]>,
+    read: SmallVec<[(u64, StoredContainer); 2]>,
     /// How many of them were returned.
     returned_count: usize,
 }
 
-impl<'a> TreeTerms<'a> {
-    pub(crate) fn begin(rows: Rows<'a>, direction: Direction) -> Result<Self> {
+impl TreeTerms {
+    pub(crate) fn begin(rows: Scan, direction: Direction) -> Result<Self> {
         let (next_key, key) = (Vec::new(), Vec::new());
         let mut terms =
             TreeTerms { rows, direction, next: None, next_key, key, read: SmallVec::new(), returned_count: 0 };
@@ -122,14 +125,14 @@ impl<'a> TreeTerms<'a> {
             let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
             self.next_key.clear();
             self.next_key.extend_from_slice(value);
-            self.next = Some((chunk, container));
+            self.next = Some((chunk, StoredContainer::from_slice(container)));
         }
         Ok(())
     }
 
     /// The key of the next term.
     fn peek(&self) -> Option<&[u8]> {
-        self.next.map(|_| self.next_key.as_slice())
+        self.next.as_ref().map(|_| self.next_key.as_slice())
     }
 
     /// Makes `key` the current value; it has no documents here if it is not the next one.
@@ -142,16 +145,17 @@ impl<'a> TreeTerms<'a> {
 
     /// Reads the next row of the current value; returns false if there is none.
     fn read_row(&mut self) -> Result<bool> {
-        match self.next {
-            Some(row) if self.next_key == self.key => self.read.push(row),
-            _ => return Ok(false),
+        if self.next_key != self.key {
+            return Ok(false);
         }
+        let Some(row) = self.next.take() else { return Ok(false) };
+        self.read.push(row);
         self.advance()?;
         Ok(true)
     }
 
     /// All containers of the current value.
-    fn read_all(&mut self) -> Result<&[(u64, &'a [u8])]> {
+    fn read_all(&mut self) -> Result<&[(u64, StoredContainer)]> {
         while self.read_row()? {}
         Ok(&self.read)
     }
@@ -161,8 +165,8 @@ impl<'a> TreeTerms<'a> {
         let read = self.read_all()?;
         let mut set = DocumentSet::new();
         for at in 0..read.len() {
-            let (chunk, stored) = read[if is_reversed { read.len() - 1 - at } else { at }];
-            set.push(chunk, Container::decode(stored)?);
+            let (chunk, stored) = &read[if is_reversed { read.len() - 1 - at } else { at }];
+            set.push(*chunk, Container::decode(stored)?);
         }
         Ok(set)
     }
@@ -182,18 +186,18 @@ impl<'a> TreeTerms<'a> {
             if set.len() >= count {
                 return Ok((set, true));
             }
-            let (chunk, stored) = self.read[self.returned_count];
+            let (chunk, stored) = &self.read[self.returned_count];
             self.returned_count += 1;
-            if chunk >= from.chunk() {
-                set.push(chunk, Container::decode(stored)?);
+            if *chunk >= from.chunk() {
+                set.push(*chunk, Container::decode(stored)?);
             }
         }
     }
 }
 
 /// Walks the distinct values of a path in order.
-pub(crate) struct TermWalk<'a> {
-    terms: StoredTerms<'a>,
+pub(crate) struct TermWalk {
+    terms: StoredTerms,
     /// Oldest first.
     memtables: SmallVec<[std::iter::Peekable<MemtableTermWalk>; 4]>,
     direction: Direction,
@@ -203,21 +207,21 @@ pub(crate) struct TermWalk<'a> {
 }
 
 /// A value and its documents, which can be read once.
-pub(crate) struct Term<'w, 'a> {
+pub(crate) struct Term<'w> {
     pub(crate) key: &'w [u8],
-    documents: TermDocuments<'w, 'a>,
+    documents: TermDocuments<'w>,
 }
 
-enum TermDocuments<'w, 'a> {
+enum TermDocuments<'w> {
     /// The tree's documents: at least one.
-    Stored(&'w mut TreeTerms<'a>),
+    Stored(&'w mut TreeTerms),
     /// The column's documents: at least one.
     Listed(&'w [u32]),
     /// The documents after the memtables' changes.
     Merged(DocumentSet),
 }
 
-impl Term<'_, '_> {
+impl Term<'_> {
     /// The number of documents that have the value.
     pub(crate) fn len(&mut self) -> Result<u64> {
         match &mut self.documents {
@@ -256,7 +260,7 @@ impl Term<'_, '_> {
     }
 }
 
-impl TermDocuments<'_, '_> {
+impl TermDocuments<'_> {
     fn take(&mut self) -> Result<DocumentSet> {
         match self {
             TermDocuments::Stored(terms) => terms.set(),
@@ -268,9 +272,9 @@ impl TermDocuments<'_, '_> {
     }
 }
 
-impl<'a> TermWalk<'a> {
+impl TermWalk {
     pub(crate) fn begin(
-        terms: StoredTerms<'a>,
+        terms: StoredTerms,
         memtables: SmallVec<[std::iter::Peekable<MemtableTermWalk>; 4]>,
         direction: Direction,
         excluded: Option<Vec<u8>>,
@@ -284,7 +288,7 @@ impl<'a> TermWalk<'a> {
     }
 
     /// The next value that some document has.
-    pub(crate) fn next_term(&mut self) -> Result<Option<Term<'_, 'a>>> {
+    pub(crate) fn next_term(&mut self) -> Result<Option<Term<'_>>> {
         loop {
             if let StoredTerms::Tree(terms) = &mut self.terms {
                 // Skip the rows of the previous value that were not requested.

@@ -1,29 +1,55 @@
-//! Tree: ordered maps derived from the log, which can be rebuilt from it.
+//! Tree: ordered tables derived from the log, which can be rebuilt from it. A log-structured merge tree.
 //!
-//! A [`Tree`] is a fixed set of [`Table`]s, each an ordered map from bytes to bytes. Two engines implement it:
-//! [`LmdbTree`] on disk and [`MemoryTree`]. One test suite runs on both.
+//! Each commit writes one *run*: its entries in key order, in a file that never changes. Reads merge the runs, the
+//! newest first; merges in the background replace several runs by one. The manifest lists the runs.
+//!
+//! ```text
+//! put, merge, delete ──► TreeTransaction ──commit──► run ─┐
+//!                                                         ├──► manifest ──► current version ──► TreeSnapshot
+//!                         several runs ──merge_step──► run ┘
+//! ```
 //!
 //! Invariants:
-//! - A [`TreeSnapshot`] never changes and never blocks the writer; opening one is a clone of an `Arc`.
-//! - A [`TreeTransaction`] is atomic. When `commit` returns, it is as durable as the engine can make it, and every
-//!   later [`Tree::read`] sees it.
-//! - A read returns exactly the bytes that were put, or fails with `Corrupt`: the engine verifies everything it reads
-//!   by checksum. Damage can hide a change but never invent or alter a row; `verify` finds it.
+//! - A [`TreeSnapshot`] never changes, blocks nobody, and keeps the files that it reads.
+//! - A [`TreeTransaction`] is atomic. When `commit` returns, it is durable, and every later [`Tree::read`] sees it.
+//! - A read returns exactly what was written, or fails with `Corrupt`: everything read is verified by checksum.
+//!   `verify` finds all damage.
+//! - Merges change how rows are stored, never which rows there are.
 //!
 //! Concurrency: any number of snapshots on any threads, and one transaction at a time (`write` waits for the previous
-//! one, so a thread that holds a transaction must not start another).
+//! one, so a thread that holds a transaction must not start another). Merges run beside transactions. Locks are taken in
+//! the order `writer`, `merging`, `installer`, `current`.
 
-mod lmdb;
-mod memory;
+mod batch;
+mod block;
+mod cache;
+mod filter;
+mod manifest;
+mod merge;
+mod merging;
+mod run;
+mod run_file;
+mod verify;
+mod version;
 
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub(crate) use lmdb::{LmdbOptions, LmdbTree};
-pub(crate) use memory::MemoryTree;
+pub(crate) use batch::TreeTransaction;
+pub(crate) use merge::Scan;
+pub(crate) use merging::MergeGoal;
+pub(crate) use version::TreeSnapshot;
 
+use crate::sync::{Mutex, RwLock};
+use crate::vfs::Vfs;
 use crate::{Error, Result};
+use cache::BlockCache;
+use manifest::{Manifest, RunList};
+use merging::MergeState;
+use run::{FileSlice, Run};
+use run_file::{FileRecord, RunFile};
+use version::Version;
 
 /// Hint for errors about a damaged tree.
 const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the log, nothing is lost";
@@ -31,7 +57,10 @@ const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the
 /// Maximum length of a key in bytes; the minimum is 1.
 pub(crate) const KEY_BYTES_MAX: usize = 511;
 
-/// One ordered map of a tree. Its number is part of the stored checksums: never reuse a number.
+/// Every stored key begins with the number of its table.
+const TABLE_BYTES: usize = 1;
+
+/// One ordered map of a tree. Its number begins the stored keys: never reuse a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -56,7 +85,7 @@ impl Table {
     pub(crate) const ALL: [Table; 7] =
         [Table::Meta, Table::Ids, Table::Docs, Table::Sequences, Table::Postings, Table::Local, Table::Views];
 
-    /// The name under which an engine stores it.
+    /// Its name in errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Table::Meta => "meta",
@@ -71,6 +100,14 @@ impl Table {
 
     fn index(self) -> usize {
         self as usize
+    }
+
+    /// A key of the table as it is stored.
+    fn stored_key(self, key: &[u8]) -> Vec<u8> {
+        let mut stored = Vec::with_capacity(TABLE_BYTES + key.len());
+        stored.push(self as u8);
+        stored.extend_from_slice(key);
+        stored
     }
 }
 
@@ -89,159 +126,293 @@ pub(crate) enum Direction {
     Descending,
 }
 
-/// A row: its key, valid until the scan advances, and its value, valid as long as the snapshot.
-pub(crate) type Row<'k, 'a> = (&'k [u8], &'a [u8]);
+/// A row, valid until the scan advances: its key and its value.
+pub(crate) type Row<'a> = (&'a [u8], &'a [u8]);
 
-/// The rows of a scan.
-pub(crate) type Rows<'a> = Box<dyn RowScan<'a> + 'a>;
-
-/// Iterates over rows in key order.
-pub(crate) trait RowScan<'a> {
-    /// Returns the next row; `None` at the end and after an error.
-    fn next(&mut self) -> Result<Option<Row<'_, 'a>>>;
+/// Bytes of a cached block. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Slice {
+    bytes: Arc<[u8]>,
+    start: u32,
+    end: u32,
 }
 
-/// A scan without rows.
-struct NoRows;
+impl std::ops::Deref for Slice {
+    type Target = [u8];
 
-impl<'a> RowScan<'a> for NoRows {
-    fn next(&mut self) -> Result<Option<Row<'_, 'a>>> {
-        Ok(None)
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start as usize..self.end as usize]
     }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl From<&[u8]> for Slice {
+    fn from(bytes: &[u8]) -> Self {
+        Slice { bytes: bytes.into(), start: 0, end: bytes.len() as u32 }
+    }
+}
+
+impl From<&Arc<[u8]>> for Slice {
+    fn from(bytes: &Arc<[u8]>) -> Self {
+        Slice { bytes: bytes.clone(), start: 0, end: bytes.len() as u32 }
+    }
+}
+
+/// How the operands that [`TreeTransaction::merge`] writes add up to a value.
+pub(crate) trait MergeOperator: Send + Sync {
+    /// Appends one operand with the effect of `older` and then `newer`. Must be associative.
+    ///
+    /// # Errors
+    /// `Corrupt` if one of them is not an operand.
+    fn combine(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<()>;
+
+    /// The value that an operand stands for if nothing older exists; none if there is no row then. A value is an operand
+    /// too.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not an operand.
+    fn finish<'a>(&self, operand: &'a [u8]) -> Result<Option<&'a [u8]>>;
+
+    /// Whether an operand removes anything from what is older.
+    fn removes(&self, operand: &[u8]) -> bool;
 }
 
 /// Size of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TreeSize {
-    /// Size of the file, or of keys and values in memory, in bytes.
+    /// Bytes of all run files that are listed or still being read.
     pub(crate) file_bytes: u64,
-    /// Bytes of the file in use; the rest is free pages that later writes reuse.
+    /// Bytes of the listed run files.
     pub(crate) live_bytes: u64,
+    /// Number of runs. Reads merge them.
+    pub(crate) run_count: u64,
+    /// Memory used by cached blocks, block indexes and filters.
+    pub(crate) memory_bytes: u64,
 }
 
-/// Result of `verify`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TreeReport {
-    /// Pages of the file, in use or free.
-    pub(crate) page_count: u64,
-    /// Free pages that later writes reuse.
-    pub(crate) free_page_count: u64,
-    /// Number of rows found.
-    pub(crate) row_count: u64,
-    /// Number of problems.
-    pub(crate) problem_count: u64,
-    /// Descriptions of the first problems, each naming file, page and table.
-    pub(crate) problems: Vec<String>,
+/// How a tree is opened.
+pub(crate) struct TreeOptions {
+    /// Memory for blocks that were read, in bytes.
+    pub(crate) cache_bytes: u64,
+    /// The size of a file, in bytes.
+    pub(crate) file_bytes: u64,
+    /// Nothing is written; the directory may be missing.
+    pub(crate) read_only: bool,
+    pub(crate) operator: Arc<dyn MergeOperator>,
 }
 
-impl TreeReport {
-    /// Maximum number of problems described.
-    const PROBLEMS_MAX: usize = 100;
+/// Ordered tables with snapshots and one writer.
+pub(crate) struct Tree {
+    vfs: Arc<dyn Vfs>,
+    directory: String,
+    is_read_only: bool,
+    file_bytes: u64,
+    operator: Arc<dyn MergeOperator>,
+    cache: Arc<BlockCache>,
+    /// Held by the transaction.
+    writer: Mutex<()>,
+    /// Held during one step of a merge.
+    merging: Mutex<MergeState>,
+    installer: Mutex<Installer>,
+    current: RwLock<Arc<Version>>,
+}
 
-    fn add(&mut self, problem: String) {
-        self.problem_count += 1;
-        if self.problems.len() < Self::PROBLEMS_MAX {
-            self.problems.push(problem);
+/// What changes the list of runs.
+struct Installer {
+    manifest: Manifest,
+    next_file: u64,
+    next_run: u64,
+    /// The ranges removed while a step of a merge is running: its result must not contain them.
+    removed_ranges: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// Files that are no longer listed and may still be read.
+    retired: Vec<std::sync::Weak<RunFile>>,
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// Opens the tree in `directory`; an empty one if there is no manifest. Reads only the manifest; files are opened
+    /// when they are first read. Files that the manifest does not list are deleted.
+    ///
+    /// # Errors
+    /// `Corrupt` if the manifest is damaged.
+    pub(crate) fn open(vfs: Arc<dyn Vfs>, directory: &str, options: TreeOptions) -> Result<Self> {
+        let (manifest, list) = Manifest::open(vfs.clone(), directory)?;
+        let is_new = list.is_none();
+        let list = list.unwrap_or_default();
+        let cache = Arc::new(BlockCache::new(options.cache_bytes));
+        let open_slice = |slice: manifest::SliceRecord| FileSlice {
+            file: Arc::new(RunFile::new(vfs.clone(), directory, cache.clone(), slice.file)),
+            lower: slice.lower.map(Into::into),
+            upper: slice.upper.map(Into::into),
+        };
+        let open_run = |run: manifest::RunRecord| {
+            let slices = run.slices.into_iter().map(open_slice).collect();
+            Arc::new(Run { id: run.id, is_merged: run.is_merged, slices })
+        };
+        let runs = list.runs.into_iter().map(open_run).collect();
+        let version = Arc::new(Version { runs, state: list.state });
+        let installer = Installer {
+            manifest,
+            next_file: list.next_file.max(1),
+            next_run: list.next_run.max(1),
+            removed_ranges: None,
+            retired: Vec::new(),
+        };
+        let tree = Tree {
+            vfs,
+            directory: directory.to_owned(),
+            is_read_only: options.read_only,
+            file_bytes: options.file_bytes,
+            operator: options.operator,
+            cache,
+            writer: Mutex::new(()),
+            merging: Mutex::default(),
+            installer: Mutex::new(installer),
+            current: RwLock::new(version),
+        };
+        if !options.read_only {
+            if is_new {
+                tree.create_directory()?;
+            }
+            tree.delete_unlisted_files()?;
         }
+        Ok(tree)
     }
 
-    /// The first problem as an error, if there is one.
-    #[cfg(test)]
-    pub(crate) fn into_result(self) -> Result<()> {
-        let Some(first) = self.problems.into_iter().next() else { return Ok(()) };
-        let more =
-            if self.problem_count > 1 { format!(", and {} more", self.problem_count - 1) } else { String::new() };
-        Err(Error::corrupt(first + &more).with_hint(REBUILD))
+    fn create_directory(&self) -> Result<()> {
+        let created = self.vfs.create_dir_all(&self.directory);
+        created.map_err(|error| Error::io(format_args!("create {}", self.directory), error))
     }
-}
 
-/// Ordered maps with snapshots and one writer.
-pub(crate) trait Tree: Send + Sync + fmt::Debug {
-    /// Returns the newest committed state. Cost: a clone of an `Arc`. It may outlive the tree.
-    fn read(&self) -> Result<Arc<dyn TreeSnapshot>>;
+    /// Deletes the files of earlier lists and versions.
+    fn delete_unlisted_files(&self) -> Result<()> {
+        for name in self.unlisted_files()? {
+            let path = format!("{}/{name}", self.directory);
+            self.vfs.remove(&path).map_err(|error| Error::io(format_args!("delete {path}"), error))?;
+        }
+        Ok(())
+    }
 
-    /// Starts a write transaction after waiting for the previous one. Dropping it rolls it back.
-    fn write(&self) -> Result<Box<dyn TreeTransaction + '_>>;
+    /// The names of the files in the directory that the current version does not list.
+    fn unlisted_files(&self) -> Result<Vec<String>> {
+        let names = self.vfs.list(&self.directory);
+        let mut names = names.map_err(|error| Error::io(format_args!("list {}", self.directory), error))?;
+        let listed = self.current.read().file_numbers();
+        names.retain(|name| {
+            let is_listed = run_file::number_of(name).is_some_and(|number| listed.contains(&number));
+            !is_listed && name != manifest::NAME
+        });
+        Ok(names)
+    }
 
-    /// Empties every table, in one transaction.
-    fn clear(&self) -> Result<()> {
+    /// The newest committed state. Costs a clone of an `Arc`. It may outlive the tree.
+    pub(crate) fn read(&self) -> Arc<TreeSnapshot> {
+        Arc::new(TreeSnapshot::new(self.current.read().clone(), self.operator.clone()))
+    }
+
+    /// Starts a transaction after waiting for the previous one. Dropping it rolls it back.
+    ///
+    /// # Errors
+    /// `Unavailable` if the tree was opened for reading only.
+    pub(crate) fn write(&self) -> Result<TreeTransaction<'_>> {
+        if self.is_read_only {
+            return Err(Error::unavailable("the tree was opened for reading only"));
+        }
+        Ok(TreeTransaction::new(self, self.writer.lock()))
+    }
+
+    /// Removes every row, in one transaction.
+    pub(crate) fn clear(&self) -> Result<()> {
         let mut transaction = self.write()?;
-        for table in Table::ALL {
-            transaction.clear_table(table)?;
-        }
+        transaction.remove_stored_range(Vec::new(), vec![u8::MAX]);
         transaction.commit()
     }
 
-    /// The current size. Cost: one file status call and one small read per table.
-    fn size(&self) -> Result<TreeSize>;
-
-    /// Verifies everything stored in the newest committed state and reports all problems. `progress` receives the
-    /// number of pages done and in total. Damage is never returned as an error. Reads at about the speed of the disk.
-    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport>;
-}
-
-/// An immutable state of the tree.
-pub(crate) trait TreeSnapshot: Send + Sync {
-    /// The value of `key`, exactly as it was put.
-    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>>;
-
-    /// The values of `keys`, in the same order. Sorted keys are cheapest.
-    fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
-        keys.iter().map(|key| self.get(table, key)).collect()
+    /// The current size. Reads nothing.
+    pub(crate) fn size(&self) -> TreeSize {
+        let mut installer = self.installer.lock();
+        installer.retired.retain(|file| file.strong_count() > 0);
+        let retired_bytes = |file: &std::sync::Weak<RunFile>| file.upgrade().map_or(0, |file| file.record().byte_count);
+        let retired_bytes: u64 = installer.retired.iter().map(retired_bytes).sum();
+        drop(installer);
+        let version = self.current.read().clone();
+        let live_bytes = version.byte_count();
+        TreeSize {
+            file_bytes: live_bytes + retired_bytes,
+            live_bytes,
+            run_count: version.runs.len() as u64,
+            memory_bytes: self.cache.byte_count() + version.resident_bytes(),
+        }
     }
 
-    /// Scans the rows between the bounds in `direction`. Crossed bounds give no rows.
-    fn scan<'a>(
-        &'a self,
-        table: Table,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        direction: Direction,
-    ) -> Result<Rows<'a>>;
+    /// The number of runs that reads have to merge.
+    pub(crate) fn run_count(&self) -> usize {
+        self.current.read().runs.len()
+    }
 
-    /// The number of rows in `table`. May read all of it.
-    fn row_count(&self, table: Table) -> Result<u64>;
+    fn allocate_file(&self) -> u64 {
+        let mut installer = self.installer.lock();
+        let number = installer.next_file;
+        installer.next_file += 1;
+        number
+    }
+
+    fn open_file(&self, record: FileRecord) -> Arc<RunFile> {
+        Arc::new(RunFile::new(self.vfs.clone(), &self.directory, self.cache.clone(), record))
+    }
+
+    /// Makes the names of new files durable.
+    fn sync_directory(&self) -> Result<()> {
+        let synced = self.vfs.sync_dir(&self.directory);
+        synced.map_err(|error| Error::io(format_args!("flush {}", self.directory), error))
+    }
+
+    /// Replaces the list of runs by what `change` makes of it, durably. Files that are no longer listed are deleted once
+    /// they are no longer read.
+    fn install(&self, change: impl FnOnce(&mut Installer, &Version) -> Version) -> Result<()> {
+        let mut installer = self.installer.lock();
+        let before = self.current.read().clone();
+        let after = change(&mut installer, &before);
+        debug_assert!(after.runs.iter().all(|run| !run.slices.is_empty()), "a listed run has files");
+        let list = RunList {
+            state: after.state,
+            next_file: installer.next_file,
+            next_run: installer.next_run,
+            runs: after.runs.iter().map(|run| version::record(run)).collect(),
+        };
+        installer.manifest.install(&list)?;
+        let listed = after.file_numbers();
+        *self.current.write() = Arc::new(after);
+        installer.retired.retain(|file| file.strong_count() > 0);
+        for slice in before.runs.iter().flat_map(|run| &run.slices) {
+            if !listed.contains(&slice.file.record().number) {
+                slice.file.set_obsolete();
+                installer.retired.push(Arc::downgrade(&slice.file));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The changes of a write transaction, visible only to itself until `commit`.
-///
-/// After an error it can only be dropped.
-pub(crate) trait TreeTransaction {
-    /// The current value of `key`. A `put` or `delete` of the same key is cheap afterwards; all three are cheapest for
-    /// keys in order.
-    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>>;
-
-    /// Whether the row before or after `key` has a key that starts with `prefix`, as `key` itself does; `None` if
-    /// finding out would need more reads than `get` of `key`.
-    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>>;
-
-    /// Inserts or replaces a row. A key after the last one of its table takes a fast path that fills pages completely:
-    /// put sorted rows in order.
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()>;
-
-    /// Removes the row of `key`; returns whether it existed.
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool>;
-
-    /// Removes every row of `table`.
-    fn clear_table(&mut self, table: Table) -> Result<()>;
-
-    /// Makes the changes durable and visible; an error leaves none of them.
-    fn commit(self: Box<Self>) -> Result<()>;
-}
-
-/// Rejects a key that no engine can store. Such a key is a bug in the caller: ids are hashed and values bounded.
+/// Rejects a key that can't be stored. Such a key is a bug in the caller: ids are hashed and values bounded.
 fn check_key(table: Table, key: &[u8]) -> Result<()> {
-    if is_storable(key) {
+    if (1..=KEY_BYTES_MAX).contains(&key.len()) {
         return Ok(());
     }
     Err(Error::internal(format!(
         "a key of {} bytes for table {table}: from 1 to {KEY_BYTES_MAX} are possible",
         key.len()
     )))
-}
-
-fn is_storable(key: &[u8]) -> bool {
-    (1..=KEY_BYTES_MAX).contains(&key.len())
 }
 
 /// Whether the bounds cross, so that no key is between them.
@@ -253,12 +424,6 @@ fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
             lower >= upper
         }
     }
-}
-
-/// The single block of a table with these rows; for the format documentation.
-#[cfg(test)]
-pub(crate) fn example_block(rows: &[(&[u8], &[u8])]) -> Vec<u8> {
-    lmdb::example_block(rows)
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use crate::tree::{Direction, TreeSnapshot};
 const PROBLEMS_MAX: usize = 20;
 
 /// Returns the problems of all views in a tree, one line each.
-pub(super) fn check(tree: &Arc<dyn TreeSnapshot>) -> Result<Vec<String>> {
+pub(super) fn check(tree: &Arc<TreeSnapshot>) -> Result<Vec<String>> {
     let mut problems = Vec::new();
-    for (slot, record) in merge::slots(&**tree)? {
+    for (slot, record) in merge::slots(tree)? {
         if record.phase != Phase::Ready {
             continue;
         }
@@ -61,7 +61,7 @@ fn count_documents(rows: &Layered, problems: &mut Vec<String>) -> Result<u64> {
         let row = layout::row_of_local_key(local_key).unwrap_or_default();
         let document = RowKey::decode(row)?.document;
         let reference =
-            rows.get(&layout::local_back_reference_key(document))?.map(BackReference::decode).transpose()?;
+            rows.get(&layout::local_back_reference_key(document))?.map(|stored| BackReference::decode(&stored)).transpose()?;
         if !reference.is_some_and(|reference| reference.rows(document).iter().any(|named| named == row)) {
             problems.push(format!("a row of document number {} that its back reference does not name", document.0));
         }
@@ -91,7 +91,8 @@ fn check_partials(rows: &Layered, reducer: &dyn Reducer, problems: &mut Vec<Stri
         expected.insert(layout::local_partial_key(level, row), partial.to_vec());
         Ok(())
     })?;
-    let mut found = scan(rows, &layout::partial_range())?;
+    let (lower, upper) = layout::PARTIAL_BOUNDS;
+    let mut found = rows.scan(Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)?;
     let mut matched = 0;
     while let Some((local_key, partial)) = found.next()? {
         match expected.get(local_key) {

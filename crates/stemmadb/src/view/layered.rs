@@ -9,7 +9,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::Result;
-use crate::tree::{Direction, Rows, Table, TreeSnapshot};
+use crate::tree::{self, Direction, Slice, Table, TreeSnapshot};
 
 /// A key within a slot.
 pub(super) type OverlayKey = Arc<[u8]>;
@@ -75,7 +75,7 @@ impl Overlay {
 /// A slot's rows in the tree with an overlay on top.
 #[derive(Clone)]
 pub(super) struct Layered {
-    tree: Arc<dyn TreeSnapshot>,
+    tree: Arc<TreeSnapshot>,
     prefix: Arc<[u8]>,
     overlay: Overlay,
     /// Whether a removal is recorded even if the tree has no such row.
@@ -83,7 +83,7 @@ pub(super) struct Layered {
 }
 
 impl Layered {
-    pub(super) fn new(tree: Arc<dyn TreeSnapshot>, prefix: Arc<[u8]>, overlay: Overlay) -> Self {
+    pub(super) fn new(tree: Arc<TreeSnapshot>, prefix: Arc<[u8]>, overlay: Overlay) -> Self {
         Layered { tree, prefix, overlay, is_merging: false }
     }
 
@@ -104,20 +104,20 @@ impl Layered {
         [&*self.prefix, key].concat()
     }
 
-    fn in_tree(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+    fn in_tree(&self, key: &[u8]) -> Result<Option<Slice>> {
         self.tree.get(Table::Views, &self.tree_key(key))
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
         match self.overlay.changes.get(key) {
-            Some(change) => Ok(change.as_deref()),
+            Some(change) => Ok(change.as_ref().map(Slice::from)),
             None => self.in_tree(key),
         }
     }
 
     /// Writes a row; returns whether it changed anything.
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        if self.get(key)? == Some(value) {
+        if self.get(key)?.as_deref() == Some(value) {
             return Ok(false);
         }
         self.overlay.set(key, Some(value.into()));
@@ -167,7 +167,8 @@ impl Layered {
             direction,
             prefix_bytes: self.prefix.len(),
             row_key: Vec::new(),
-            row: None,
+            row_value: Vec::new(),
+            has_row: false,
             change: None,
             needs_row: true,
             needs_change: true,
@@ -190,13 +191,14 @@ type OverlayIter<'a> = Box<dyn Iterator<Item = (&'a OverlayKey, &'a OverlayValue
 
 /// An iterator over the rows of a [`Layered`].
 pub(super) struct Scan<'a> {
-    rows: Rows<'a>,
+    rows: tree::Scan,
     changes: OverlayIter<'a>,
     direction: Direction,
     prefix_bytes: usize,
-    /// The tree's next row: key within the slot, and value.
+    /// The tree's next row: key within the slot, and value; if there is one.
     row_key: Vec<u8>,
-    row: Option<&'a [u8]>,
+    row_value: Vec<u8>,
+    has_row: bool,
     change: Option<(&'a OverlayKey, &'a OverlayValue)>,
     /// Whether the next row or change has to be fetched.
     needs_row: bool,
@@ -204,15 +206,15 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Returns the next row. Its key is valid until the next call.
-    pub(super) fn next(&mut self) -> Result<Option<(&[u8], &'a [u8])>> {
+    /// Returns the next row, valid until the next call.
+    pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         loop {
             self.fetch()?;
-            let change_first = match (self.row, self.change) {
-                (None, None) => return Ok(None),
-                (Some(_), None) => false,
-                (None, Some(_)) => true,
-                (Some(_), Some((key, _))) => {
+            let change_first = match (self.has_row, self.change) {
+                (false, None) => return Ok(None),
+                (true, None) => false,
+                (false, Some(_)) => true,
+                (true, Some((key, _))) => {
                     let order = (**key).cmp(&self.row_key);
                     // A change of the same key hides the row.
                     self.needs_row = order.is_eq();
@@ -224,7 +226,7 @@ impl<'a> Scan<'a> {
             };
             if !change_first {
                 self.needs_row = true;
-                return Ok(self.row.map(|value| (self.row_key.as_slice(), value)));
+                return Ok(Some((&self.row_key, &self.row_value)));
             }
             self.needs_change = true;
             if let Some((key, Some(value))) = self.change {
@@ -235,11 +237,13 @@ impl<'a> Scan<'a> {
 
     fn fetch(&mut self) -> Result<()> {
         if std::mem::take(&mut self.needs_row) {
-            self.row = None;
+            self.has_row = false;
             if let Some((key, value)) = self.rows.next()? {
                 self.row_key.clear();
                 self.row_key.extend_from_slice(key.get(self.prefix_bytes..).unwrap_or_default());
-                self.row = Some(value);
+                self.row_value.clear();
+                self.row_value.extend_from_slice(value);
+                self.has_row = true;
             }
         }
         if std::mem::take(&mut self.needs_change) {

@@ -10,7 +10,6 @@
 //! A slot holds one version of one view; its number is not reused while any of its rows remain. Keys are encoded by
 //! `value/collate`, numbers by `index::ordered_bytes`; both are self-delimiting.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::index::{DocumentNumber, ordered_bytes, take_ordered};
@@ -35,7 +34,7 @@ pub(super) struct SlotNumber(pub(super) u64);
 
 /// The error for malformed stored bytes.
 pub(super) fn damaged(what: &str) -> Error {
-    Error::corrupt(format!("tree/data.mdb: {what} of table views is not what was put there"))
+    Error::corrupt(format!("tree: {what} of table views is not what was put there"))
         .with_hint("run `stemma rebuild`: views are derived from the log and are made again without loss")
 }
 
@@ -137,9 +136,7 @@ pub(super) fn row_of_partial(local_key: &[u8]) -> Result<&[u8]> {
 }
 
 /// The range of partial reductions of all levels, within a slot.
-pub(super) fn partial_range() -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    (Bound::Included(vec![PARTIALS]), Bound::Excluded(vec![PARTIALS + 1]))
-}
+pub(super) const PARTIAL_BOUNDS: (&[u8], &[u8]) = (&[PARTIALS], &[PARTIALS + 1]);
 
 /// The outcome of mapping one document.
 #[derive(Debug, Clone, PartialEq, Eq)]

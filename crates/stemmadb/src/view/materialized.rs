@@ -78,7 +78,7 @@ pub(super) struct ViewReading {
 
 /// A state, with the tree snapshot beneath it and its key prefix there.
 pub(super) struct NewestState {
-    pub(super) tree: Arc<dyn TreeSnapshot>,
+    pub(super) tree: Arc<TreeSnapshot>,
     pub(super) prefix: Arc<[u8]>,
     pub(super) state: Arc<ViewState>,
 }
@@ -234,7 +234,7 @@ impl MaterializedView {
         if live.is_replaced {
             return Err(self.replaced());
         }
-        let tree = store.parts.tree.read()?;
+        let tree = store.parts.tree.read();
         Ok(live.is_ready.then(|| NewestState { tree, prefix: self.prefix.clone(), state: live.newest().clone() }))
     }
 
@@ -293,7 +293,7 @@ impl MaterializedView {
         self.refuse_if_closing()?;
         self.total.store(snapshot.sequence().get(), Ordering::Relaxed);
         loop {
-            let tree = store.parts.tree.read()?;
+            let tree = store.parts.tree.read();
             let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), &state);
             while update.position() < snapshot.sequence() && update.byte_count() <= bytes_max {
                 self.refuse_if_closing()?;
@@ -323,7 +323,7 @@ impl MaterializedView {
         let is_in_tree = self.live.read().is_in_tree;
         let state = if is_in_tree && !store.parts.options.read_only {
             let state = self.merge(store, &state, Phase::Unfinished)?;
-            let rows = Layered::new(store.parts.tree.read()?, self.prefix.clone(), state.overlay.clone());
+            let rows = Layered::new(store.parts.tree.read(), self.prefix.clone(), state.overlay.clone());
             let mut after = merge::record(&*self.mapping, &state, Phase::Ready);
             after.row_count = partials::count_rows(&rows, &[], None)?;
             after.failed_count = merge::failures(&rows, usize::MAX)?.len() as u64;
@@ -332,7 +332,7 @@ impl MaterializedView {
             self.live.write().record = after;
             Arc::new(state)
         } else {
-            let tree = store.parts.tree.read()?;
+            let tree = store.parts.tree.read();
             let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), &state);
             update.reduce_all(self.reducer.as_deref())?;
             Arc::new(update.finish())
@@ -359,7 +359,7 @@ impl MaterializedView {
             return Ok(());
         }
         let live = self.live.read();
-        let tree = store.parts.tree.read()?;
+        let tree = store.parts.tree.read();
         let rows = Layered::new(tree, self.prefix.clone(), live.newest().overlay.clone());
         match commit_hook::find_duplicate_key(&rows, base.expired()?)? {
             None => Ok(()),
@@ -381,7 +381,7 @@ impl MaterializedView {
             self.catch_up(&store, base, false)?;
         }
         let live = self.live.read();
-        let tree = store.parts.tree.read()?;
+        let tree = store.parts.tree.read();
         Ok(ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), live.newest()).within_write())
     }
 
@@ -405,13 +405,9 @@ impl MaterializedView {
     fn merge(&self, store: &Store, state: &ViewState, phase: Phase) -> Result<Arc<ViewState>> {
         store.flush()?;
         let after = merge::record(&*self.mapping, state, phase);
-        let before = {
-            let mut live = self.live.write();
-            // Set before writing, so that it holds even if the merge is interrupted.
-            live.is_in_tree = true;
-            live.record.clone()
-        };
-        SlotWriter::new(store, self.slot).write(&state.overlay, &before, &after)?;
+        // Set before writing, so that it holds even if the merge is interrupted.
+        self.live.write().is_in_tree = true;
+        SlotWriter::new(store, self.slot).write(&state.overlay, &after)?;
         let merged = Arc::new(ViewState { overlay: Default::default(), ..state.clone() });
         let mut live = self.live.write();
         live.record = after;

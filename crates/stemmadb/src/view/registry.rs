@@ -62,7 +62,7 @@ impl ViewRegistry {
 
     /// Returns the names of all views that have rows, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let slots = merge::slots(&*self.store()?.parts.tree.read()?)?;
+        let slots = merge::slots(&self.store()?.parts.tree.read())?;
         let kept = slots.into_iter().filter(|(_, record)| record.phase != Phase::Dropped);
         let mut names: Vec<String> = kept.map(|(_, record)| record.name.to_string()).collect();
         names.extend(self.materialized_views.lock().keys().cloned());
@@ -108,12 +108,12 @@ impl ViewRegistry {
         if let Some(materialized) = &materialized {
             materialized.replace();
         }
-        let mut slots = merge::slots(&*store.parts.tree.read()?)?;
+        let mut slots = merge::slots(&store.parts.tree.read())?;
         slots.retain(|(_, record)| *record.name == *name);
         if !is_declared && materialized.is_none() && slots.is_empty() {
             return Err(no_view(name));
         }
-        slots.iter().try_for_each(|(slot, record)| SlotWriter::new(&store, *slot).remove(record))
+        slots.iter().try_for_each(|(slot, _)| SlotWriter::new(&store, *slot).remove())
     }
 
     /// Opens the declared views that are eager or unique, so that writes keep them up to date.
@@ -161,8 +161,8 @@ impl ViewRegistry {
             materialized.replace();
             materialized_views.remove(mapping.name());
         }
-        let tree = store.parts.tree.read()?;
-        let slots = merge::slots(&*tree)?;
+        let tree = store.parts.tree.read();
+        let slots = merge::slots(&tree)?;
         let taken = slots
             .iter()
             .map(|(slot, _)| *slot)
@@ -179,8 +179,8 @@ impl ViewRegistry {
         materialized_views.insert(mapping.name().to_owned(), materialized.clone());
         drop(materialized_views);
         if !store.parts.options.read_only {
-            for (slot, record) in obsolete {
-                SlotWriter::new(&store, slot).remove(&record)?;
+            for (slot, _) in obsolete {
+                SlotWriter::new(&store, slot).remove()?;
             }
         }
         Ok(materialized)
@@ -207,10 +207,10 @@ impl ViewRegistry {
         if materialized.is_large() {
             materialized.save()?;
         }
-        if let Some((slot, record)) = materialized.take_old() {
+        if let Some((slot, _)) = materialized.take_old() {
             let store = self.store()?;
             if !store.parts.options.read_only {
-                SlotWriter::new(&store, slot).remove(&record)?;
+                SlotWriter::new(&store, slot).remove()?;
             }
         }
         Ok(())
@@ -271,7 +271,7 @@ impl ViewRegistry {
 
     /// Adds the problems of views in the tree to a report.
     pub(crate) fn check(&self, report: &mut CheckReport) -> Result<()> {
-        let tree = self.store()?.parts.tree.read()?;
+        let tree = self.store()?.parts.tree.read();
         let problems = match check::check(&tree) {
             Ok(problems) => problems,
             Err(error) if error.kind() == crate::ErrorKind::Corrupt => vec![error.message().to_owned()],

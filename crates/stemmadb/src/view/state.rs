@@ -52,7 +52,7 @@ pub(super) struct ViewUpdate<'a> {
 impl<'a> ViewUpdate<'a> {
     pub(super) fn begin(
         mapping: &'a dyn Mapping,
-        tree: Arc<dyn TreeSnapshot>,
+        tree: Arc<TreeSnapshot>,
         prefix: Arc<[u8]>,
         state: &ViewState,
     ) -> Self {
@@ -155,7 +155,7 @@ impl<'a> ViewUpdate<'a> {
     fn replace(&mut self, number: DocumentNumber, emitted: &[(Vec<u8>, Vec<u8>)], new: &BackReference) -> Result<()> {
         let local_key = layout::local_back_reference_key(number);
         let old = match self.layered.get(&local_key)? {
-            Some(stored) => BackReference::decode(stored)?,
+            Some(stored) => BackReference::decode(&stored)?,
             None => BackReference::Rows(Vec::new()),
         };
         self.failed_count += u64::from(matches!(new, BackReference::Failed(_)));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::log::Random;
+use crate::vfs::Random;
 use crate::revision::DocumentId;
 use crate::value::Value;
 use crate::{Database, Durability, Edit, ErrorKind, Index, IndexState, Options, Result, testing};

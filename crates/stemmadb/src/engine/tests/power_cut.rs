@@ -1,9 +1,8 @@
 //! Power loss at any point: whichever unflushed writes the disk kept, every acknowledged transaction is complete, no
 //! transaction is partially visible, and the database is consistent.
 //!
-//! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, and at every commit of
-//! the tree, an *image* may be taken: the disk as a power loss at that point may leave it, and the tree as of its last
-//! commit (the tree's own commits are atomic and synchronous). Each image is opened and compared with the state that
+//! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, an *image* may be taken:
+//! the disk as a power loss at that point may leave it. Each image is opened and compared with the state that
 //! the script must have left. For a third of them, images are taken again during recovery.
 //!
 //! `STEMMA_IMAGES` sets the number of images to verify (default 3,000; the nightly run verifies 1,000,000).
@@ -14,30 +13,27 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::log::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
+use crate::vfs::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::revision::DocumentId;
 use crate::sync::Mutex;
-use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::value::Value;
 use crate::{Database, Durability, Edit, Index, IndexState, Options, Result, Sequence, testing};
 
 /// The number of transactions in the script.
 const SCRIPT: usize = 70;
 
-/// The disk and the tree at one point, and the transactions acknowledged by then.
+/// The disk at one point, and the transactions acknowledged by then.
 struct CrashImage {
     disk: FaultVfs,
-    tree: MemoryTree,
     /// Transactions acknowledged as flushed.
     acknowledged: usize,
     /// Transactions begun.
     begun: usize,
 }
 
-/// Takes images of a disk and a tree.
+/// Takes images of a disk.
 struct Camera {
     disk: FaultVfs,
-    tree: Arc<MemoryTree>,
     random: Mutex<Random>,
     per_mille: u32,
     crash_images: Mutex<Vec<CrashImage>>,
@@ -46,10 +42,9 @@ struct Camera {
 }
 
 impl Camera {
-    fn new(disk: FaultVfs, tree: MemoryTree, seed: u64, per_mille: u32) -> Arc<Self> {
+    fn new(disk: FaultVfs, seed: u64, per_mille: u32) -> Arc<Self> {
         Arc::new(Camera {
             disk,
-            tree: Arc::new(tree),
             random: Mutex::new(Random::new(seed)),
             per_mille,
             crash_images: Mutex::default(),
@@ -65,7 +60,6 @@ impl Camera {
         }
         let crash_image = CrashImage {
             disk: self.disk.crash_image(random.number()),
-            tree: self.tree.fork(),
             acknowledged: self.acknowledged.load(Ordering::SeqCst),
             begun: self.begun.load(Ordering::SeqCst),
         };
@@ -74,14 +68,7 @@ impl Camera {
 
     fn open(self: &Arc<Self>) -> Result<Database> {
         let options = testing::with_small_limits(options(), 24 << 10, 16 << 10, 40);
-        Database::start(
-            Arc::new(Watched(self.clone())),
-            Box::new(Watched(self.clone())),
-            options,
-            None,
-            None,
-            &mut |_| (),
-        )
+        testing::open_database(Arc::new(Watched(self.clone())), options)
     }
 }
 
@@ -89,7 +76,7 @@ fn options() -> Options {
     Options::new().background(false).cache_bytes(0)
 }
 
-/// The camera's disk and tree; every change may take an image.
+/// The camera's disk; every change may take an image.
 struct Watched(Arc<Camera>);
 
 impl std::fmt::Debug for Watched {
@@ -182,59 +169,6 @@ impl VfsFile for WatchedFile {
 
     fn len(&self) -> io::Result<u64> {
         self.file.len()
-    }
-}
-
-impl Tree for Watched {
-    fn read(&self) -> Result<Arc<dyn TreeSnapshot>> {
-        self.0.tree.read()
-    }
-
-    fn write(&self) -> Result<Box<dyn TreeTransaction + '_>> {
-        Ok(Box::new(WatchedTransaction { camera: &self.0, transaction: self.0.tree.write()? }))
-    }
-
-    fn size(&self) -> Result<TreeSize> {
-        self.0.tree.size()
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport> {
-        self.0.tree.verify(progress)
-    }
-}
-
-struct WatchedTransaction<'a> {
-    camera: &'a Camera,
-    transaction: Box<dyn TreeTransaction + 'a>,
-}
-
-impl TreeTransaction for WatchedTransaction<'_> {
-    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.transaction.get(table, key)
-    }
-
-    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
-        self.transaction.has_neighbor_with_prefix(table, key, prefix)
-    }
-
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.transaction.put(table, key, value)
-    }
-
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        self.transaction.delete(table, key)
-    }
-
-    fn clear_table(&mut self, table: Table) -> Result<()> {
-        self.transaction.clear_table(table)
-    }
-
-    fn commit(self: Box<Self>) -> Result<()> {
-        let WatchedTransaction { camera, transaction } = *self;
-        camera.maybe_take();
-        transaction.commit()?;
-        camera.maybe_take();
-        Ok(())
     }
 }
 
@@ -375,9 +309,9 @@ fn verify_image(
     may_crash_again: bool,
     tally: &mut Tally,
 ) {
-    let CrashImage { disk, tree, acknowledged, begun } = crash_image;
+    let CrashImage { disk, acknowledged, begun } = crash_image;
     let crash_again = may_crash_again && random.chance(333);
-    let camera = Camera::new(disk, tree, random.number(), if crash_again { 150 } else { 0 });
+    let camera = Camera::new(disk, random.number(), if crash_again { 150 } else { 0 });
     tally.images += 1;
     let verified = match camera.open() {
         Ok(db) => verify(&db, states, acknowledged, begun),
@@ -390,7 +324,7 @@ fn verify_image(
     // after "after" was written has one more document, which identifies it.
     let again: Vec<CrashImage> = std::mem::take(&mut *camera.crash_images.lock());
     for crash_image in again.into_iter().take(3) {
-        let camera = Camera::new(crash_image.disk, crash_image.tree, 0, 0);
+        let camera = Camera::new(crash_image.disk, 0, 0);
         tally.images += 1;
         tally.double += 1;
         let verified = match camera.open() {
@@ -415,7 +349,7 @@ fn enumerate(images: usize, first_seed: u64, dropped: u32) -> Tally {
     for seed in first_seed.. {
         let disk = FaultVfs::new(seed);
         disk.drop_syncs(dropped);
-        let camera = Camera::new(disk, MemoryTree::new(), seed, 400);
+        let camera = Camera::new(disk, seed, 400);
         let ran = run_script(&camera, &states);
         if dropped == 0 {
             ran.unwrap();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ErrorKind;
-use crate::log::vfs::{Call, Failure, FaultVfs, MemoryVfs};
+use crate::vfs::{Call, Failure, FaultVfs, MemoryVfs};
 
 fn blobs() -> Arc<Blobs> {
     Arc::new(Blobs::new(Arc::new(MemoryVfs::new())))

@@ -1,6 +1,7 @@
 //! Tests of the log through its public methods.
 
 use super::*;
+use crate::vfs::{Call, DiskVfs, Failure, FaultVfs, MemoryVfs, Random};
 
 mod crash;
 mod failure;

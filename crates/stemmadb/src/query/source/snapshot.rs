@@ -150,7 +150,7 @@ impl QueryContext for Snapshot {
 fn visit_terms(
     snapshot: &Snapshot,
     path: PathNumber,
-    mut walk: TermWalk<'_>,
+    mut walk: TermWalk,
     visit: &mut VisitValue<'_>,
 ) -> Result<()> {
     let ended = snapshot.expired()?;
@@ -178,7 +178,7 @@ fn visit_terms(
     Ok(())
 }
 
-impl Posting for Term<'_, '_> {
+impl Posting for Term<'_> {
     fn len(&mut self) -> Result<u64> {
         Term::len(self)
     }

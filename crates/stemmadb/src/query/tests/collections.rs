@@ -3,7 +3,7 @@
 
 use crate::options::Options;
 use crate::testing::TestStorage;
-use crate::tree::{Direction, Table};
+use crate::tree::Table;
 use crate::{Database, field, index};
 
 const COUNT: u64 = 300;
@@ -50,22 +50,10 @@ fn assert_queries(db: &Database, has_terms: bool) {
 fn remove_collection_terms(db: &Database) {
     db.maintenance().checkpoint().unwrap();
     let parts = &db.store().parts;
-    let mut terms = Vec::new();
     let (from, to) =
         (index::first_posting(index::PathNumber::ROOT, &[2]), index::after_postings(index::PathNumber::ROOT, &[]));
-    let tree = parts.tree.read().unwrap();
-    let bounds = (std::ops::Bound::Included(&*from), std::ops::Bound::Excluded(&*to));
-    let mut rows = tree.scan(Table::Postings, bounds.0, bounds.1, Direction::Ascending).unwrap();
-    while let Some((key, _)) = rows.next().unwrap() {
-        terms.push(key.to_vec());
-    }
-    assert_eq!(terms.len(), 3, "one row for each collection");
-    drop(rows);
-    drop(tree);
     let mut tree = parts.tree.write().unwrap();
-    for key in &terms {
-        tree.delete(Table::Postings, key).unwrap();
-    }
+    tree.remove_range(Table::Postings, &from, &to);
     tree.delete(Table::Meta, b"terms").unwrap();
     tree.delete(Table::Meta, &[b"statistics/".as_slice(), &[0]].concat()).ok();
     tree.commit().unwrap();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arbitrary::Unstructured;
 
-use crate::log::{Log, LogOptions, MemoryVfs, Vfs};
+use crate::log::{Log, LogOptions};
+use crate::vfs::{MemoryVfs, Vfs};
 use crate::revision::Sequence;
-use crate::tree::MemoryTree;
 use crate::varint;
-use crate::{Database, Durability, Options, Result};
+use crate::{Durability, Options, Result};
 
 /// Id of the fuzzed databases: fixed, so that bytes mean the same in every run.
 const DATABASE: [u8; 16] = *b"fuzzed database.";
@@ -115,7 +115,7 @@ fn fuzz_damage(bytes: &[u8]) {
 /// Calls the database's read operations and then some writes on such a log.
 fn exercise_database(vfs: Arc<dyn Vfs>) {
     let options = Options::new().background(false).durability(Durability::None);
-    let Ok(db) = Database::start(vfs, Box::new(MemoryTree::new()), options, None, None, &mut |_| ()) else { return };
+    let Ok(db) = crate::testing::open_database(vfs, options) else { return };
     if let Ok(ids) = db.find(crate::Selector::everything()).ids() {
         for id in ids.flatten().take(100) {
             db.get(id.as_str()).map(|found| found.map(|found| found.value())).ok();

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::index::DocumentNumber;
-use crate::log::Random;
-use crate::tree::{MemoryTree, Tree};
+use crate::vfs::Random;
 use crate::value::Value;
 use crate::value::collate::key;
 use crate::view::check::check_rows;
@@ -14,7 +13,7 @@ use crate::view::partials;
 use crate::view::reduce::BuiltIn;
 
 fn empty() -> Layered {
-    let tree = MemoryTree::new().read().unwrap();
+    let tree = crate::engine::directory::memory_tree(&crate::Options::new()).unwrap().read();
     Layered::new(tree, layout::slot_prefix(SlotNumber(1)).into(), Overlay::default())
 }
 

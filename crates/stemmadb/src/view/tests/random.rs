@@ -1,7 +1,7 @@
 //! Random edits compared with views of every reduction built from scratch.
 
 use super::{Expected, Tags, from_scratch};
-use crate::log::{Failure, Random};
+use crate::vfs::{Failure, Random};
 use crate::revision::DocumentId;
 use crate::testing::{self, TestStorage};
 use crate::value::Value;
@@ -82,8 +82,8 @@ fn edit(db: &Database, random: &mut Random, document_count: u64) {
 
 fn options(random: &mut Random) -> Options {
     let memory_bytes = [6 << 10, 64 << 10, 4 << 20][random.below(3) as usize];
-    let slice_rows = [7, 40, 2000][random.below(3) as usize];
-    testing::with_small_limits(Options::new().background(false).cache_bytes(0), memory_bytes, 16 << 10, slice_rows)
+    let file_rows = [7, 40, 2000][random.below(3) as usize];
+    testing::with_small_limits(Options::new().background(false).cache_bytes(0), memory_bytes, 16 << 10, file_rows)
 }
 
 fn bound(random: &mut Random, expected: &[Expected]) -> Vec<u8> {

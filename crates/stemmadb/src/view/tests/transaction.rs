@@ -1,7 +1,7 @@
 //! Compares views read within transactions with views built from scratch of the documents that the transaction sees.
 
 use super::{Tags, rows_of};
-use crate::log::Random;
+use crate::vfs::Random;
 use crate::options::Clock;
 use crate::read::Snapshot;
 use crate::revision::DocumentId;

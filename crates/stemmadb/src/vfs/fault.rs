@@ -75,6 +75,8 @@ pub enum Call {
     Remove,
     /// A flush of a directory's names.
     SyncDir,
+    /// A write to the manifest of the tree, which is counted as a write too.
+    WriteManifest,
     /// Any call that changes or flushes something.
     AnyChange,
 }
@@ -181,6 +183,10 @@ impl FaultVfs {
         FaultVfs { disk: Arc::new(Mutex::new(disk)), locked: Arc::default() }
     }
 
+    fn file(&self, name: &str, number: u64) -> Arc<dyn VfsFile> {
+        Arc::new(FaultFile { disk: Arc::clone(&self.disk), number, is_manifest: name.starts_with("tree/MANIFEST") })
+    }
+
     /// Makes the `nth` (from 1) such call from now on fail; with `is_sticky`, every later one as well.
     pub fn fail(&self, call: Call, nth: u64, failure: Failure, is_sticky: bool) {
         let mut disk = self.disk.lock();
@@ -266,10 +272,14 @@ impl SimulatedDisk {
 
     /// Counts a call and returns an error if it is planned to fail.
     fn record_call(&mut self, call: Call) -> io::Result<()> {
-        *self.counts.entry(call).or_insert(0) += 1;
         if call != Call::Read {
             *self.counts.entry(Call::AnyChange).or_insert(0) += 1;
         }
+        self.count_call(call)
+    }
+
+    fn count_call(&mut self, call: Call) -> io::Result<()> {
+        *self.counts.entry(call).or_insert(0) += 1;
         for planned in &self.planned {
             if planned.call != call && (planned.call != Call::AnyChange || call == Call::Read) {
                 continue;
@@ -452,7 +462,7 @@ fn parent(name: &str) -> &str {
 impl Vfs for FaultVfs {
     fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
         match self.disk.lock().names.files.get(name) {
-            Some(&number) => Ok(Arc::new(FaultFile { disk: Arc::clone(&self.disk), number })),
+            Some(&number) => Ok(self.file(name, number)),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -468,7 +478,7 @@ impl Vfs for FaultVfs {
         disk.files.insert(number, FileState::default());
         let added = Some((name.to_owned(), AddedName::File(number)));
         disk.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
-        Ok(Arc::new(FaultFile { disk: Arc::clone(&self.disk), number }))
+        Ok(self.file(name, number))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
@@ -545,6 +555,7 @@ impl Vfs for FaultVfs {
 struct FaultFile {
     disk: Arc<Mutex<SimulatedDisk>>,
     number: u64,
+    is_manifest: bool,
 }
 
 impl VfsFile for FaultFile {
@@ -561,7 +572,8 @@ impl VfsFile for FaultFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut disk = self.disk.lock();
-        match disk.record_call(Call::Write) {
+        let manifest = if self.is_manifest { disk.count_call(Call::WriteManifest) } else { Ok(()) };
+        match disk.record_call(Call::Write).and(manifest) {
             Ok(()) => {
                 disk.file(self.number).write(bytes, offset);
                 Ok(())

@@ -1,0 +1,413 @@
+//! Block: a sorted part of a run file, the unit that is read, verified and cached.
+//!
+//! ```text
+//! entries     one after another: shared, rest, value × 4 + kind (varints), rest of the key, value
+//! restarts    4 bytes each, little-endian: offset of every 16th entry, whose shared part is empty
+//! count       4 bytes, little-endian: number of restarts, at least one
+//! ```
+//!
+//! *Shared* is the number of leading bytes that a key has in common with the key before it; *rest* and *value* are the
+//! lengths of the rest of the key and of the value.
+//!
+//! Invariants: the keys of a block are strictly ascending, and a block has at least one entry. No access trusts the
+//! bytes: for any input the result is a value or `None`, which the caller reports as damage.
+
+use std::sync::Arc;
+
+use crate::varint;
+
+/// A block is finished once it has this many bytes, by default. Larger blocks compress keys better and need a smaller index; a
+/// point lookup reads a whole block.
+pub(super) const BLOCK_BYTES: usize = 8 << 10;
+
+const RESTART_INTERVAL: usize = 16;
+const OFFSET_BYTES: usize = 4;
+
+/// What an entry does to the row of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// The row has this value; older entries are hidden.
+    Put = 0,
+    /// There is no row; older entries are hidden.
+    Delete = 1,
+    /// The operand is combined with the older entries.
+    Merge = 2,
+}
+
+impl Kind {
+    fn from_code(code: u64) -> Option<Self> {
+        match code {
+            0 => Some(Kind::Put),
+            1 => Some(Kind::Delete),
+            2 => Some(Kind::Merge),
+            _ => None,
+        }
+    }
+}
+
+/// Builds one block from ascending entries.
+#[derive(Default)]
+pub(super) struct BlockBuilder {
+    bytes: Vec<u8>,
+    restarts: Vec<u32>,
+    entry_count: usize,
+    last_key: Vec<u8>,
+}
+
+impl BlockBuilder {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entry_count == 0
+    }
+
+    /// Its length if it were finished now.
+    pub(super) fn byte_count(&self) -> usize {
+        self.bytes.len() + OFFSET_BYTES * (self.restarts.len() + 1)
+    }
+
+    /// Appends an entry; its key is above all keys before it.
+    pub(super) fn add(&mut self, key: &[u8], kind: Kind, value: &[u8]) {
+        debug_assert!(self.is_empty() || self.last_key.as_slice() < key, "the keys of a block ascend");
+        let shared = if self.entry_count.is_multiple_of(RESTART_INTERVAL) {
+            self.restarts.push(self.bytes.len() as u32);
+            0
+        } else {
+            common_prefix(&self.last_key, key)
+        };
+        varint::write(shared as u64, &mut self.bytes);
+        varint::write((key.len() - shared) as u64, &mut self.bytes);
+        varint::write((value.len() as u64) << 2 | kind as u64, &mut self.bytes);
+        self.bytes.extend_from_slice(&key[shared..]);
+        self.bytes.extend_from_slice(value);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.entry_count += 1;
+    }
+
+    /// Completes the block, calls `write` with its bytes, and starts the next one.
+    pub(super) fn finish<T>(&mut self, write: impl FnOnce(&[u8]) -> T) -> T {
+        debug_assert!(!self.is_empty(), "a block has at least one entry");
+        for restart in &self.restarts {
+            self.bytes.extend_from_slice(&restart.to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        let written = write(&self.bytes);
+        self.bytes.clear();
+        self.restarts.clear();
+        self.entry_count = 0;
+        self.last_key.clear();
+        written
+    }
+}
+
+/// The number of leading bytes that two keys have in common.
+pub(super) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(left, right)| left == right).count()
+}
+
+/// A block in memory. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    bytes: Arc<[u8]>,
+    /// Where the entries end and the restarts begin.
+    entries_end: u32,
+    restart_count: u32,
+}
+
+/// One entry as it is encoded.
+#[derive(Debug, Clone, Copy)]
+struct Entry<'a> {
+    shared: usize,
+    rest: &'a [u8],
+    kind: Kind,
+    value_start: usize,
+    value_end: usize,
+}
+
+impl Block {
+    /// Takes over the bytes of a block; `None` if their end is malformed.
+    pub(super) fn new(bytes: Arc<[u8]>) -> Option<Self> {
+        let count_start = bytes.len().checked_sub(OFFSET_BYTES)?;
+        let restart_count = u32::from_le_bytes(bytes[count_start..].try_into().ok()?);
+        let entries_end = count_start.checked_sub(OFFSET_BYTES.checked_mul(restart_count as usize)?)?;
+        if restart_count == 0 || entries_end == 0 {
+            return None;
+        }
+        Some(Block { bytes, entries_end: u32::try_from(entries_end).ok()?, restart_count })
+    }
+
+    pub(super) fn byte_count(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn restart(&self, index: usize) -> Option<usize> {
+        let start = self.entries_end as usize + OFFSET_BYTES * index;
+        let bytes = self.bytes.get(start..start + OFFSET_BYTES)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    }
+
+    #[inline]
+    fn entry(&self, offset: usize) -> Option<Entry<'_>> {
+        let entries = self.bytes.get(offset..self.entries_end as usize)?;
+        let (shared, rest_len, value_code, header) = match *entries {
+            // Nearly all lengths fit into one byte.
+            [shared, rest, value, ..] if (shared | rest | value) < 0x80 => {
+                (u64::from(shared), u64::from(rest), u64::from(value), 3)
+            }
+            _ => {
+                let mut input = entries;
+                let shared = varint::read(&mut input).ok()?;
+                let rest = varint::read(&mut input).ok()?;
+                let value = varint::read(&mut input).ok()?;
+                (shared, rest, value, entries.len() - input.len())
+            }
+        };
+        let rest_end = header.checked_add(usize::try_from(rest_len).ok()?)?;
+        let value_end = rest_end.checked_add(usize::try_from(value_code >> 2).ok()?)?;
+        let rest = entries.get(header..rest_end)?;
+        entries.get(rest_end..value_end)?;
+        Some(Entry {
+            shared: usize::try_from(shared).ok()?,
+            rest,
+            kind: Kind::from_code(value_code & 3)?,
+            value_start: offset + rest_end,
+            value_end: offset + value_end,
+        })
+    }
+
+    /// The index of the last restart whose key is not above `key`; 0 if all are.
+    fn restart_before(&self, key: &[u8]) -> Option<usize> {
+        let (mut low, mut high) = (0, self.restart_count as usize);
+        while low + 1 < high {
+            let middle = (low + high) / 2;
+            let entry = self.entry(self.restart(middle)?)?;
+            if entry.rest <= key {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Some(low)
+    }
+}
+
+/// Position in a block. Holds the block, so that it borrows nothing.
+pub(super) struct BlockCursor {
+    block: Block,
+    /// Offset of the next entry in ascending order.
+    next: usize,
+    key: Vec<u8>,
+    kind: Kind,
+    value: (usize, usize),
+    /// The entries before the current one in its restart interval: end of the key in `interval_keys`, kind, value.
+    /// Filled only while the cursor moves backwards.
+    interval: Vec<(usize, Kind, (usize, usize))>,
+    interval_keys: Vec<u8>,
+    /// The restart interval to load after `interval` is used up, plus one.
+    restarts_before: usize,
+}
+
+impl BlockCursor {
+    pub(super) fn new(block: Block) -> Self {
+        BlockCursor {
+            block,
+            next: 0,
+            key: Vec::new(),
+            kind: Kind::Put,
+            value: (0, 0),
+            interval: Vec::new(),
+            interval_keys: Vec::new(),
+            restarts_before: 0,
+        }
+    }
+
+    /// Moves to another block, before its first entry; keeps the allocations.
+    pub(super) fn enter(&mut self, block: Block) {
+        self.block = block;
+        self.next = 0;
+        self.key.clear();
+        self.interval.clear();
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    #[inline]
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        &self.block.bytes[self.value.0..self.value.1]
+    }
+
+    /// The block's bytes, and where the current value is in them.
+    pub(super) fn value_location(&self) -> (&Arc<[u8]>, (usize, usize)) {
+        (&self.block.bytes, self.value)
+    }
+
+    /// Moves to the next entry in ascending order; returns false at the end of the block, `None` on damage.
+    #[inline]
+    pub(super) fn advance(&mut self) -> Option<bool> {
+        if self.next == self.block.entries_end as usize {
+            return Some(false);
+        }
+        let entry = self.block.entry(self.next)?;
+        if entry.shared > self.key.len() {
+            return None;
+        }
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(entry.rest);
+        self.kind = entry.kind;
+        self.value = (entry.value_start, entry.value_end);
+        self.next = entry.value_end;
+        Some(true)
+    }
+
+    /// Moves to the first entry whose key is not below `key`, or above it if `after`; returns false if there is none.
+    pub(super) fn seek(&mut self, key: &[u8], after: bool) -> Option<bool> {
+        self.key.clear();
+        self.next = self.block.restart(self.block.restart_before(key)?)?;
+        while self.advance()? {
+            if self.key.as_slice() > key || (!after && self.key == key) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Moves to the last entry of the block.
+    pub(super) fn seek_last(&mut self) -> Option<bool> {
+        self.interval.clear();
+        self.restarts_before = self.block.restart_count as usize;
+        self.retreat()
+    }
+
+    /// Moves to the last entry whose key is below `key`, or not above it if `including`; returns false if there is
+    /// none. Use [`BlockCursor::retreat`] afterwards.
+    pub(super) fn seek_before(&mut self, key: &[u8], including: bool) -> Option<bool> {
+        self.interval.clear();
+        self.restarts_before = self.block.restart_before(key)? + 1;
+        while self.retreat()? {
+            if self.key.as_slice() < key || (including && self.key == key) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Moves to the entry before the current one, after `seek_last` or `seek_before`; returns false at the start of the
+    /// block.
+    pub(super) fn retreat(&mut self) -> Option<bool> {
+        if self.interval.is_empty() {
+            if self.restarts_before == 0 {
+                return Some(false);
+            }
+            self.restarts_before -= 1;
+            self.load_interval(self.restarts_before)?;
+        }
+        let (key_end, kind, value) = self.interval.pop()?;
+        let key_start = self.interval.last().map_or(0, |before| before.0);
+        self.key.clear();
+        self.key.extend_from_slice(self.interval_keys.get(key_start..key_end)?);
+        (self.kind, self.value) = (kind, value);
+        Some(true)
+    }
+
+    /// Decodes the entries of one restart interval.
+    fn load_interval(&mut self, restart: usize) -> Option<()> {
+        let mut offset = self.block.restart(restart)?;
+        let end = match restart + 1 < self.block.restart_count as usize {
+            true => self.block.restart(restart + 1)?,
+            false => self.block.entries_end as usize,
+        };
+        self.interval_keys.clear();
+        let mut previous = (0, 0);
+        while offset < end {
+            let entry = self.block.entry(offset)?;
+            if entry.shared > previous.1 - previous.0 {
+                return None;
+            }
+            let start = self.interval_keys.len();
+            self.interval_keys.extend_from_within(previous.0..previous.0 + entry.shared);
+            self.interval_keys.extend_from_slice(entry.rest);
+            previous = (start, self.interval_keys.len());
+            self.interval.push((previous.1, entry.kind, (entry.value_start, entry.value_end)));
+            offset = entry.value_end;
+        }
+        (offset == end && !self.interval.is_empty()).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn build(rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
+        let mut builder = BlockBuilder::default();
+        rows.iter().for_each(|(key, value)| builder.add(key, Kind::Put, value));
+        builder.finish(|bytes| Block::new(bytes.into()).unwrap())
+    }
+
+    fn rows() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
+        let key = prop_oneof![
+            prop::collection::vec(5..8_u8, 1..6),
+            (any::<u8>(), 1..512_usize).prop_map(|(byte, length)| vec![byte; length]),
+        ];
+        prop::collection::btree_map(key, prop::collection::vec(any::<u8>(), 0..200), 1..120)
+    }
+
+    fn all(cursor: &mut BlockCursor, mut step: impl FnMut(&mut BlockCursor) -> Option<bool>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut found = Vec::new();
+        while step(cursor).unwrap() {
+            found.push((cursor.key().to_vec(), cursor.value().to_vec()));
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn entries_are_found_in_both_directions(rows in rows(), probes in prop::collection::vec(rows(), 1..3)) {
+            let block = build(&rows);
+            let expected: Vec<_> = rows.clone().into_iter().collect();
+            let mut cursor = BlockCursor::new(block.clone());
+            prop_assert_eq!(&all(&mut cursor, BlockCursor::advance), &expected);
+            let mut is_first = true;
+            let mut backwards = all(&mut cursor, |cursor| {
+                if std::mem::take(&mut is_first) { cursor.seek_last() } else { cursor.retreat() }
+            });
+            backwards.reverse();
+            prop_assert_eq!(&backwards, &expected);
+            for probe in probes.iter().flat_map(BTreeMap::keys).chain(rows.keys()) {
+                for flag in [false, true] {
+                    let above = rows.keys().find(|key| *key > probe || (!flag && *key == probe));
+                    let found = cursor.seek(probe, flag).unwrap().then(|| cursor.key().to_vec());
+                    prop_assert_eq!(found.as_ref(), above);
+                    let below = rows.keys().rev().find(|key| *key < probe || (flag && *key == probe));
+                    let found = cursor.seek_before(probe, flag).unwrap().then(|| cursor.key().to_vec());
+                    prop_assert_eq!(found.as_ref(), below);
+                }
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), count in 0..4_u32) {
+            let mut bytes = bytes;
+            bytes.extend_from_slice(&count.to_le_bytes());
+            let Some(block) = Block::new(bytes.clone().into()) else { return Ok(()) };
+            let mut cursor = BlockCursor::new(block);
+            while cursor.advance() == Some(true) {}
+            cursor.seek(&bytes, false);
+            cursor.seek_before(&bytes, false);
+            cursor.seek_last();
+            while cursor.retreat() == Some(true) {}
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Manifest: the list of runs, as records that are appended to one file. The last valid record counts.
+//!
+//! ```text
+//! header    `STEMMANI`, format version (4 bytes, little-endian)
+//! records   length of the list (4 bytes), checksum (16 bytes), little-endian; list
+//! list      number of the state, next file number, next run number, number of runs (varints); runs, the newest first
+//! run       number, 1 if a merge wrote it, number of slices (varints); slices in order
+//! slice     number and length of the file, entries, tombstones (varints); checksum of its properties (16 bytes);
+//!           first key, last key, lower bound, upper bound, each with its length + 1 (varint; 0: there is no bound)
+//! ```
+//!
+//! A checksum is XXH3-128 of the list, seeded with the offset of the record.
+//!
+//! Invariants: a file is flushed before the record that names it is written, and deleted only after a record that does
+//! not name it was flushed. A crash at any point therefore leaves the old list or the new one, with all of its files.
+//! A record that a crash cut off is overwritten by the next one.
+
+use std::io;
+use std::sync::Arc;
+
+use twox_hash::XxHash3_128;
+
+use super::REBUILD;
+use super::run_file::FileRecord;
+use crate::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::{Error, Result, varint};
+
+/// The name of the manifest within the tree's directory.
+pub(super) const NAME: &str = "MANIFEST";
+/// The name under which a shorter manifest is written before it replaces the old one.
+pub(super) const NEW_NAME: &str = "MANIFEST.new";
+const MAGIC: &[u8; 8] = b"STEMMANI";
+const FORMAT_VERSION: u32 = 1;
+const HEADER_BYTES: usize = 12;
+const RECORD_HEADER_BYTES: usize = 20;
+/// A longer manifest is replaced by one with a single record.
+const BYTES_MAX: u64 = 1 << 20;
+const LIST_BYTES_MAX: usize = 256 << 20;
+
+/// The list of runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct RunList {
+    /// Counts the commits.
+    pub(super) state: u64,
+    pub(super) next_file: u64,
+    pub(super) next_run: u64,
+    /// The newest first.
+    pub(super) runs: Vec<RunRecord>,
+}
+
+/// One run of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunRecord {
+    pub(super) id: u64,
+    pub(super) is_merged: bool,
+    pub(super) slices: Vec<SliceRecord>,
+}
+
+/// One slice of a run: a file, and the bounds within which it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SliceRecord {
+    pub(super) file: FileRecord,
+    pub(super) lower: Option<Vec<u8>>,
+    pub(super) upper: Option<Vec<u8>>,
+}
+
+impl RunList {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.state, self.next_file, self.next_run, self.runs.len() as u64] {
+            varint::write(number, out);
+        }
+        for run in &self.runs {
+            for number in [run.id, u64::from(run.is_merged), run.slices.len() as u64] {
+                varint::write(number, out);
+            }
+            for SliceRecord { file, lower, upper } in &run.slices {
+                for number in [file.number, file.byte_count, file.entry_count, file.tombstone_count] {
+                    varint::write(number, out);
+                }
+                out.extend_from_slice(&file.checksum.to_le_bytes());
+                for key in [Some(&file.first_key), Some(&file.last_key), lower.as_ref(), upper.as_ref()] {
+                    varint::write(key.map_or(0, |key| key.len() as u64 + 1), out);
+                    out.extend_from_slice(key.map_or(&[], Vec::as_slice));
+                }
+            }
+        }
+    }
+
+    fn decode(mut input: &[u8]) -> Option<Self> {
+        let input = &mut input;
+        let [state, next_file, next_run, run_count] = take_numbers(input)?;
+        let mut runs = Vec::new();
+        for _ in 0..run_count {
+            let [id, is_merged, slice_count] = take_numbers(input)?;
+            let mut slices = Vec::new();
+            for _ in 0..slice_count {
+                slices.push(SliceRecord::take(input)?);
+            }
+            runs.push(RunRecord { id, is_merged: is_merged != 0, slices });
+        }
+        input.is_empty().then_some(RunList { state, next_file, next_run, runs })
+    }
+}
+
+impl SliceRecord {
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        let [number, byte_count, entry_count, tombstone_count] = take_numbers(input)?;
+        let (checksum, rest) = input.split_first_chunk::<16>()?;
+        *input = rest;
+        let checksum = u128::from_le_bytes(*checksum);
+        let (first_key, last_key) = (take_key(input)??, take_key(input)??);
+        let (lower, upper) = (take_key(input)?, take_key(input)?);
+        let file = FileRecord { number, byte_count, checksum, entry_count, tombstone_count, first_key, last_key };
+        Some(SliceRecord { file, lower, upper })
+    }
+}
+
+fn take_numbers<const COUNT: usize>(input: &mut &[u8]) -> Option<[u64; COUNT]> {
+    let mut numbers = [0; COUNT];
+    for number in &mut numbers {
+        *number = varint::read(input).ok()?;
+    }
+    Some(numbers)
+}
+
+fn take_key(input: &mut &[u8]) -> Option<Option<Vec<u8>>> {
+    let Some(length) = varint::read(input).ok()?.checked_sub(1) else { return Some(None) };
+    let (key, rest) = input.split_at_checked(usize::try_from(length).ok()?)?;
+    *input = rest;
+    Some(Some(key.to_vec()))
+}
+
+fn checksum(offset: u64, list: &[u8]) -> u128 {
+    XxHash3_128::oneshot_with_seed(offset, list)
+}
+
+/// The open manifest of a tree.
+pub(super) struct Manifest {
+    vfs: Arc<dyn Vfs>,
+    directory: String,
+    /// None: the next record begins a new file.
+    file: Option<Arc<dyn VfsFile>>,
+    /// Where the next record goes.
+    end: u64,
+}
+
+impl Manifest {
+    /// The manifest of `directory` and its newest list, if there is a manifest. Changes nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is a manifest without a valid record.
+    pub(super) fn open(vfs: Arc<dyn Vfs>, directory: &str) -> Result<(Self, Option<RunList>)> {
+        let path = format!("{directory}/{NAME}");
+        let mut manifest = Manifest { vfs, directory: directory.to_owned(), file: None, end: 0 };
+        let file = match manifest.vfs.open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((manifest, None)),
+            Err(error) => return Err(Error::io(format_args!("open {path}"), error)),
+        };
+        let read = file.len().and_then(|length| {
+            let mut bytes = vec![0; length as usize];
+            read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
+        });
+        let bytes = read.map_err(|error| Error::io(format_args!("read {path}"), error))?;
+        let Some((list, end)) = last_list(&bytes) else {
+            return Err(Error::corrupt(format!("{path} is damaged: it has no valid list of runs")).with_hint(REBUILD));
+        };
+        manifest.end = end as u64;
+        manifest.file = Some(file);
+        Ok((manifest, Some(list)))
+    }
+
+    /// Makes `list` the newest one, durably.
+    ///
+    /// # Errors
+    /// `Io`. Either list may be the newest after a crash then; the next call settles it.
+    pub(super) fn install(&mut self, list: &RunList) -> Result<()> {
+        let mut payload = Vec::new();
+        list.encode(&mut payload);
+        // After an error, the next record goes to a new file: what the old one holds is uncertain.
+        let file = self.file.take().filter(|_| self.end < BYTES_MAX);
+        let installed = match &file {
+            Some(file) => self.append(&**file, &payload).map(|()| file.clone()),
+            None => self.replace(&payload),
+        };
+        let path = format!("{}/{NAME}", self.directory);
+        self.file = Some(installed.map_err(|error| Error::io(format_args!("write {path}"), error))?);
+        Ok(())
+    }
+
+    fn append(&mut self, file: &dyn VfsFile, payload: &[u8]) -> io::Result<()> {
+        let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + payload.len());
+        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        record.extend_from_slice(&checksum(self.end, payload).to_le_bytes());
+        record.extend_from_slice(payload);
+        file.write_at(&record, self.end)?;
+        file.sync_data()?;
+        self.end += record.len() as u64;
+        Ok(())
+    }
+
+    fn replace(&mut self, payload: &[u8]) -> io::Result<Arc<dyn VfsFile>> {
+        let (path, new_path) = (format!("{}/{NAME}", self.directory), format!("{}/{NEW_NAME}", self.directory));
+        match self.vfs.remove(&new_path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = self.vfs.create(&new_path)?;
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        file.write_at(&header, 0)?;
+        self.end = HEADER_BYTES as u64;
+        self.append(&*file, payload)?;
+        self.vfs.rename(&new_path, &path)?;
+        self.vfs.sync_dir(&self.directory)?;
+        Ok(file)
+    }
+}
+
+/// The last valid list of a manifest, and where its record ends.
+pub(super) fn last_list(bytes: &[u8]) -> Option<(RunList, usize)> {
+    if bytes.get(..8)? != MAGIC || bytes.get(8..HEADER_BYTES)? != FORMAT_VERSION.to_le_bytes() {
+        return None;
+    }
+    let (mut offset, mut last) = (HEADER_BYTES, None);
+    while let Some((list, end)) = list_at(bytes, offset) {
+        (last, offset) = (Some((list, end)), end);
+    }
+    last
+}
+
+fn list_at(bytes: &[u8], offset: usize) -> Option<(RunList, usize)> {
+    let (header, rest) = bytes.get(offset..)?.split_at_checked(RECORD_HEADER_BYTES)?;
+    let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+    let payload = rest.get(..length).filter(|_| length <= LIST_BYTES_MAX)?;
+    if header[4..] != checksum(offset as u64, payload).to_le_bytes() {
+        return None;
+    }
+    Some((RunList::decode(payload)?, offset + RECORD_HEADER_BYTES + length))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::vfs::MemoryVfs;
+
+    fn list(state: u64) -> RunList {
+        let file = FileRecord {
+            number: state,
+            byte_count: 1 << 20,
+            checksum: u128::MAX / 3,
+            entry_count: 7,
+            tombstone_count: 1,
+            first_key: b"a".to_vec(),
+            last_key: b"z".to_vec(),
+        };
+        let slice = SliceRecord { file, lower: Some(Vec::new()), upper: None };
+        let run = RunRecord { id: state, is_merged: true, slices: vec![slice] };
+        RunList { state, next_file: state + 1, next_run: state + 1, runs: vec![run] }
+    }
+
+    fn memory() -> Arc<dyn Vfs> {
+        let vfs = MemoryVfs::new();
+        vfs.create_dir_all("tree").unwrap();
+        Arc::new(vfs)
+    }
+
+    #[test]
+    fn newest_list_is_read_and_a_long_manifest_is_replaced() {
+        let vfs = memory();
+        let (mut manifest, none) = Manifest::open(vfs.clone(), "tree").unwrap();
+        assert_eq!(none, None);
+        let mut longest = 0;
+        for state in 1..40_000 {
+            manifest.install(&list(state)).unwrap();
+            longest = longest.max(manifest.end);
+            if state % 1_000 == 0 {
+                let (reopened, newest) = Manifest::open(vfs.clone(), "tree").unwrap();
+                assert_eq!((newest, reopened.end), (Some(list(state)), manifest.end));
+            }
+        }
+        assert!((BYTES_MAX..BYTES_MAX + 1_000).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn record_that_was_cut_off_is_ignored_and_overwritten() {
+        let vfs = memory();
+        let (mut manifest, _) = Manifest::open(vfs.clone(), "tree").unwrap();
+        manifest.install(&list(1)).unwrap();
+        let end = manifest.end;
+        manifest.install(&list(2)).unwrap();
+        vfs.open("tree/MANIFEST").unwrap().set_len(manifest.end - 1).unwrap();
+        let (mut manifest, newest) = Manifest::open(vfs.clone(), "tree").unwrap();
+        assert_eq!((newest, manifest.end), (Some(list(1)), end));
+        manifest.install(&list(3)).unwrap();
+        assert_eq!(Manifest::open(vfs, "tree").unwrap().1, Some(list(3)));
+    }
+
+    #[test]
+    fn manifest_without_a_valid_record_is_corrupt() {
+        let vfs = memory();
+        vfs.create("tree/MANIFEST").unwrap().write_at(b"STEMMANI", 0).unwrap();
+        let error = Manifest::open(vfs, "tree").err().unwrap();
+        assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), keep in 0..13_usize) {
+            let mut manifest = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat();
+            manifest.truncate(keep);
+            manifest.extend_from_slice(&bytes);
+            last_list(&manifest);
+            RunList::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Run file: sorted entries in blocks, written once and never changed.
+//!
+//! ```text
+//! blocks        one after another
+//! filter        see `filter`
+//! index         per block: shared, rest (varints), rest of its fence, length of the block (varint)
+//! properties    lengths of filter and index, entries, tombstones, blocks (varints); first and last key, each with its
+//!               length (varint)
+//! footer        length of the properties (4 bytes), format version (4 bytes), little-endian; `STEMMRUN`
+//! ```
+//!
+//! Every block, the filter, the index and the properties are each followed by a byte that names their encoding (0: as
+//! they are) and by a 16-byte checksum: XXH3-128 of the bytes and the encoding, seeded with the number of the file and
+//! the offset of the bytes in it. An authentication tag would take the same place. The manifest repeats the checksum of
+//! the properties, so that a file can't be replaced by another with the same number.
+//!
+//! A *fence* is the shortest key that separates a block from the one before it: block `n` has the keys from its fence
+//! up to the next block's fence. Fences share bytes as keys do in a block.
+//!
+//! Invariants: the keys of a file are strictly ascending. Nothing read is used before its checksum was verified.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use twox_hash::XxHash3_128;
+
+use super::block::{Block, BlockBuilder, Kind, common_prefix};
+use super::cache::BlockCache;
+use super::{REBUILD, Table, filter};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::{Error, Result, varint};
+
+const MAGIC: &[u8; 8] = b"STEMMRUN";
+const FORMAT_VERSION: u32 = 1;
+const FOOTER_BYTES: usize = 16;
+const CHECKSUM_BYTES: usize = 16;
+/// Encoding and checksum.
+pub(super) const TRAILER_BYTES: usize = 1 + CHECKSUM_BYTES;
+/// The bytes are stored as they are.
+const PLAIN: u8 = 0;
+/// Written at once.
+const WRITE_BYTES: usize = 256 << 10;
+/// The properties and the footer are nearly always within the last bytes of this number.
+const TAIL_BYTES: u64 = 2 << 10;
+
+/// What the manifest knows about a run file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileRecord {
+    pub(super) number: u64,
+    pub(super) byte_count: u64,
+    /// The checksum of its properties.
+    pub(super) checksum: u128,
+    pub(super) entry_count: u64,
+    /// Entries that only hide or remove older ones.
+    pub(super) tombstone_count: u64,
+    pub(super) first_key: Vec<u8>,
+    pub(super) last_key: Vec<u8>,
+}
+
+/// The file name of a run within the tree's directory.
+pub(super) fn file_name(number: u64) -> String {
+    format!("{number:010}.run")
+}
+
+/// The number in the name of a run file.
+pub(super) fn number_of(name: &str) -> Option<u64> {
+    name.strip_suffix(".run")?.parse().ok()
+}
+
+fn checksum(number: u64, offset: u64, bytes: &[u8], encoding: u8) -> u128 {
+    let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ offset << 8 ^ u64::from(encoding);
+    XxHash3_128::oneshot_with_seed(seed, bytes)
+}
+
+#[cold]
+fn damaged(number: u64, what: impl std::fmt::Display) -> Error {
+    Error::corrupt(format!("tree/{} is damaged: {what}", file_name(number))).with_hint(REBUILD)
+}
+
+/// Whether the filter of a file contains a key: scans, which filters don't help, read the other tables.
+fn is_filtered(key: &[u8]) -> bool {
+    key.first() != Some(&(Table::Postings as u8))
+}
+
+/// Writes one run file from ascending entries.
+pub(super) struct RunWriter {
+    path: String,
+    file: Arc<dyn VfsFile>,
+    number: u64,
+    /// A block is finished once it has this many bytes.
+    block_bytes: usize,
+    buffer: Vec<u8>,
+    /// Bytes written before the buffer.
+    written: u64,
+    block: BlockBuilder,
+    index: Vec<u8>,
+    block_count: u64,
+    fence: Vec<u8>,
+    /// The fence of the block being built.
+    next_fence: Vec<u8>,
+    hashes: Vec<u64>,
+    entry_count: u64,
+    tombstone_count: u64,
+    first_key: Vec<u8>,
+    last_key: Vec<u8>,
+}
+
+impl RunWriter {
+    /// Creates the file `number` in `directory`. A file that a crash left under this name is replaced.
+    pub(super) fn create(vfs: &dyn Vfs, directory: &str, number: u64, block_bytes: usize) -> Result<Self> {
+        let path = format!("{directory}/{}", file_name(number));
+        let created = match vfs.create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                vfs.remove(&path).and_then(|()| vfs.create(&path))
+            }
+            created => created,
+        };
+        let file = created.map_err(|error| Error::io(format_args!("create {path}"), error))?;
+        Ok(RunWriter {
+            path,
+            file,
+            number,
+            block_bytes,
+            buffer: Vec::new(),
+            written: 0,
+            block: BlockBuilder::default(),
+            index: Vec::new(),
+            block_count: 0,
+            fence: Vec::new(),
+            next_fence: Vec::new(),
+            hashes: Vec::new(),
+            entry_count: 0,
+            tombstone_count: 0,
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+        })
+    }
+
+    /// Appends an entry; its key is above all keys before it. `is_tombstone`: whether it only hides or removes.
+    pub(super) fn add(&mut self, key: &[u8], kind: Kind, value: &[u8], is_tombstone: bool) -> Result<()> {
+        assert!(self.entry_count == 0 || self.last_key.as_slice() < key, "the keys of a run ascend");
+        if self.block.byte_count() >= self.block_bytes && !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        if self.block.is_empty() {
+            // The shortest prefix of the key that is above the last key.
+            let fence_bytes = (common_prefix(&self.last_key, key) + 1).min(key.len());
+            self.next_fence.clear();
+            self.next_fence.extend_from_slice(&key[..fence_bytes]);
+        }
+        if self.entry_count == 0 {
+            self.first_key = key.to_vec();
+        }
+        self.block.add(key, kind, value);
+        if is_filtered(key) {
+            self.hashes.push(filter::hash(key));
+        }
+        let shared = common_prefix(&self.last_key, key);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.entry_count += 1;
+        self.tombstone_count += u64::from(is_tombstone);
+        Ok(())
+    }
+
+    /// The bytes written so far, not counting the block being built.
+    pub(super) fn byte_count(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let start = self.buffer.len();
+        let offset = self.byte_count();
+        let buffer = &mut self.buffer;
+        self.block.finish(|bytes| buffer.extend_from_slice(bytes));
+        let content_bytes = self.buffer.len() - start;
+        self.seal(start, offset);
+        let shared = common_prefix(&self.fence, &self.next_fence);
+        varint::write(shared as u64, &mut self.index);
+        varint::write((self.next_fence.len() - shared) as u64, &mut self.index);
+        self.index.extend_from_slice(&self.next_fence[shared..]);
+        varint::write(content_bytes as u64, &mut self.index);
+        std::mem::swap(&mut self.fence, &mut self.next_fence);
+        self.block_count += 1;
+        if self.buffer.len() >= WRITE_BYTES { self.write_buffer() } else { Ok(()) }
+    }
+
+    /// Appends encoding and checksum to the bytes from `start` of the buffer on, which are at `offset` of the file.
+    fn seal(&mut self, start: usize, offset: u64) -> u128 {
+        let sum = checksum(self.number, offset, &self.buffer[start..], PLAIN);
+        self.buffer.push(PLAIN);
+        self.buffer.extend_from_slice(&sum.to_le_bytes());
+        sum
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        let written = self.file.write_at(&self.buffer, self.written);
+        written.map_err(|error| Error::io(format_args!("write {}", self.path), error))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn append_section(&mut self, bytes: &[u8]) -> u128 {
+        let (start, offset) = (self.buffer.len(), self.byte_count());
+        self.buffer.extend_from_slice(bytes);
+        self.seal(start, offset)
+    }
+
+    /// Writes what remains and flushes the file; its name must be flushed afterwards. There is at least one entry.
+    pub(super) fn finish(mut self) -> Result<FileRecord> {
+        assert!(self.entry_count > 0, "a run has at least one entry");
+        self.finish_block()?;
+        let filter = filter::build(&std::mem::take(&mut self.hashes));
+        self.append_section(&filter);
+        let index = std::mem::take(&mut self.index);
+        self.append_section(&index);
+        let mut properties = Vec::new();
+        let lengths = [filter.len() as u64, index.len() as u64];
+        for number in lengths.into_iter().chain([self.entry_count, self.tombstone_count, self.block_count]) {
+            varint::write(number, &mut properties);
+        }
+        for key in [&self.first_key, &self.last_key] {
+            varint::write(key.len() as u64, &mut properties);
+            properties.extend_from_slice(key);
+        }
+        let checksum = self.append_section(&properties);
+        self.buffer.extend_from_slice(&(properties.len() as u32).to_le_bytes());
+        self.buffer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        self.buffer.extend_from_slice(MAGIC);
+        self.write_buffer()?;
+        self.file.sync_data().map_err(|error| Error::io(format_args!("flush {}", self.path), error))?;
+        Ok(FileRecord {
+            number: self.number,
+            byte_count: self.written,
+            checksum,
+            entry_count: self.entry_count,
+            tombstone_count: self.tombstone_count,
+            first_key: self.first_key,
+            last_key: self.last_key,
+        })
+    }
+}
+
+/// The index of a run file: the fence, offset and length of each block.
+#[derive(Debug)]
+pub(super) struct BlockIndex {
+    fences: Vec<u8>,
+    blocks: Vec<BlockLocation>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BlockLocation {
+    fence_end: u32,
+    byte_count: u32,
+    offset: u64,
+}
+
+impl BlockIndex {
+    fn decode(mut input: &[u8], block_count: u64) -> Option<Self> {
+        let mut index = BlockIndex { fences: Vec::new(), blocks: Vec::new() };
+        let (mut previous, mut offset) = (0..0, 0u64);
+        while !input.is_empty() {
+            let shared = usize::try_from(varint::read(&mut input).ok()?).ok()?;
+            let rest = usize::try_from(varint::read(&mut input).ok()?).ok()?;
+            let (rest, remaining) = input.split_at_checked(rest)?;
+            input = remaining;
+            let byte_count = u32::try_from(varint::read(&mut input).ok()?).ok()?;
+            if shared > previous.len() {
+                return None;
+            }
+            let start = index.fences.len();
+            index.fences.extend_from_within(previous.start..previous.start + shared);
+            index.fences.extend_from_slice(rest);
+            previous = start..index.fences.len();
+            let fence_end = u32::try_from(index.fences.len()).ok()?;
+            index.blocks.push(BlockLocation { fence_end, byte_count, offset });
+            offset = offset.checked_add(u64::from(byte_count) + TRAILER_BYTES as u64)?;
+        }
+        (index.blocks.len() as u64 == block_count && block_count > 0).then_some(index)
+    }
+
+    pub(super) fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn fence(&self, block: usize) -> &[u8] {
+        let start = if block == 0 { 0 } else { self.blocks[block - 1].fence_end as usize };
+        &self.fences[start..self.blocks[block].fence_end as usize]
+    }
+
+    /// The block that has `key`, if the file does.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.blocks.len());
+        while low + 1 < high {
+            let middle = (low + high) / 2;
+            if self.fence(middle) <= key {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Memory used, in bytes.
+    fn byte_count(&self) -> usize {
+        self.fences.len() + size_of_val(&*self.blocks)
+    }
+}
+
+/// A run file, opened when it is first read. It is deleted once it is obsolete and nothing reads it any more.
+pub(super) struct RunFile {
+    vfs: Arc<dyn Vfs>,
+    path: String,
+    cache: Arc<BlockCache>,
+    record: FileRecord,
+    opened: OnceLock<OpenedRun>,
+    is_obsolete: AtomicBool,
+}
+
+struct OpenedRun {
+    file: Arc<dyn VfsFile>,
+    index: BlockIndex,
+    filter: Vec<u8>,
+}
+
+impl std::fmt::Debug for RunFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path)
+    }
+}
+
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        if self.is_obsolete.load(Ordering::Acquire) {
+            // A file that can't be deleted now is deleted when the tree is opened again.
+            self.opened.take();
+            _ = self.vfs.remove(&self.path);
+        }
+    }
+}
+
+impl RunFile {
+    pub(super) fn new(vfs: Arc<dyn Vfs>, directory: &str, cache: Arc<BlockCache>, record: FileRecord) -> Self {
+        let path = format!("{directory}/{}", file_name(record.number));
+        RunFile { vfs, path, cache, record, opened: OnceLock::new(), is_obsolete: AtomicBool::new(false) }
+    }
+
+    pub(super) fn record(&self) -> &FileRecord {
+        &self.record
+    }
+
+    /// Has the file deleted once its last reader is gone.
+    pub(super) fn set_obsolete(&self) {
+        self.is_obsolete.store(true, Ordering::Release);
+    }
+
+    /// Memory used by index and filter, in bytes; 0 before the file is first read.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        self.opened.get().map_or(0, |opened| (opened.index.byte_count() + opened.filter.len()) as u64)
+    }
+
+    fn opened(&self) -> Result<&OpenedRun> {
+        match self.opened.get() {
+            Some(opened) => Ok(opened),
+            None => {
+                let opened = self.open()?;
+                Ok(self.opened.get_or_init(|| opened))
+            }
+        }
+    }
+
+    #[cold]
+    fn open(&self) -> Result<OpenedRun> {
+        let FileRecord { number, byte_count, .. } = self.record;
+        let file = match self.vfs.open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::corrupt(format!("{} is missing", self.path)).with_hint(REBUILD));
+            }
+            Err(error) => return Err(Error::io(format_args!("open {}", self.path), error)),
+        };
+        let file_bytes = file.len().map_err(|error| self.read_error(error))?;
+        if file_bytes != byte_count {
+            return Err(damaged(number, format_args!("it has {file_bytes} bytes, should have {byte_count}")));
+        }
+        let tail_bytes = byte_count.min(TAIL_BYTES);
+        let mut tail = vec![0; tail_bytes as usize];
+        read_exact_at(&*file, &mut tail, byte_count - tail_bytes).map_err(|error| self.read_error(error))?;
+        let properties = self.properties(&tail).ok_or_else(|| damaged(number, "its footer is malformed"))?;
+        let index_start = properties.offset - TRAILER_BYTES as u64 - properties.index_bytes;
+        let filter_start = index_start - TRAILER_BYTES as u64 - properties.filter_bytes;
+        let index = self.read_verified(&*file, index_start, properties.index_bytes as usize, "its index")?;
+        let filter = self.read_verified(&*file, filter_start, properties.filter_bytes as usize, "its filter")?;
+        let index = BlockIndex::decode(&index, properties.block_count);
+        let index = index.ok_or_else(|| damaged(number, "its index is malformed"))?;
+        Ok(OpenedRun { file, index, filter })
+    }
+
+    /// Decodes the properties in the last bytes of the file; `None` if they are not those the manifest names.
+    fn properties(&self, tail: &[u8]) -> Option<Properties> {
+        let (rest, footer) = tail.split_at_checked(tail.len().checked_sub(FOOTER_BYTES)?)?;
+        let property_bytes = u32::from_le_bytes(footer[..4].try_into().ok()?) as usize;
+        if footer[8..] != MAGIC[..] || footer[4..8] != FORMAT_VERSION.to_le_bytes() {
+            return None;
+        }
+        let start = rest.len().checked_sub(property_bytes + TRAILER_BYTES)?;
+        let (bytes, trailer) = rest[start..].split_at(property_bytes);
+        let offset = self.record.byte_count - (FOOTER_BYTES + TRAILER_BYTES + property_bytes) as u64;
+        let sum = checksum(self.record.number, offset, bytes, PLAIN);
+        if trailer[0] != PLAIN || trailer[1..] != sum.to_le_bytes() || sum != self.record.checksum {
+            return None;
+        }
+        let mut input = bytes;
+        let filter_bytes = varint::read(&mut input).ok()?;
+        let index_bytes = varint::read(&mut input).ok()?;
+        let (_entries, _tombstones) = (varint::read(&mut input).ok()?, varint::read(&mut input).ok()?);
+        let block_count = varint::read(&mut input).ok()?;
+        let sections = filter_bytes.checked_add(index_bytes)?.checked_add(2 * TRAILER_BYTES as u64)?;
+        (sections <= offset).then_some(Properties { offset, filter_bytes, index_bytes, block_count })
+    }
+
+    fn read_verified(&self, file: &dyn VfsFile, offset: u64, byte_count: usize, what: &str) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; byte_count + TRAILER_BYTES];
+        read_exact_at(file, &mut bytes, offset).map_err(|error| self.read_error(error))?;
+        let (content, trailer) = bytes.split_at(byte_count);
+        let sum = checksum(self.record.number, offset, content, trailer[0]);
+        if trailer[0] != PLAIN || trailer[1..] != sum.to_le_bytes() {
+            return Err(damaged(self.record.number, format_args!("{what} (at {offset}) does not match its checksum")));
+        }
+        bytes.truncate(byte_count);
+        Ok(bytes)
+    }
+
+    fn read_error(&self, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged(self.record.number, "it is too short"),
+            _ => Error::io(format_args!("read {}", self.path), error),
+        }
+    }
+
+    pub(super) fn index(&self) -> Result<&BlockIndex> {
+        Ok(&self.opened()?.index)
+    }
+
+    /// Whether the file may have an entry with this key, whose hash is `hash`. Reads no block.
+    #[inline]
+    pub(super) fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
+        if key < self.record.first_key.as_slice() || key > self.record.last_key.as_slice() {
+            return Ok(false);
+        }
+        Ok(!is_filtered(key) || filter::may_contain(&self.opened()?.filter, hash))
+    }
+
+    /// A block, from the cache or the file.
+    #[inline]
+    pub(super) fn block(&self, number: usize) -> Result<Block> {
+        match self.cache.get(self.record.number, number as u32) {
+            Some(block) => Ok(block),
+            None => {
+                let block = self.read_block(number)?;
+                self.cache.insert(self.record.number, number as u32, block.clone());
+                Ok(block)
+            }
+        }
+    }
+
+    /// A block, from the cache if it is there; not kept otherwise: a merge reads each block once.
+    pub(super) fn block_once(&self, number: usize) -> Result<Block> {
+        self.cache.get(self.record.number, number as u32).map_or_else(|| self.read_block(number), Ok)
+    }
+
+    /// Reads a block from the file.
+    #[cold]
+    pub(super) fn read_block(&self, number: usize) -> Result<Block> {
+        let opened = self.opened()?;
+        let Some(location) = opened.index.blocks.get(number) else {
+            return Err(damaged(self.record.number, format_args!("it has no block {number}")));
+        };
+        let bytes = self.read_verified(&*opened.file, location.offset, location.byte_count as usize, "a block")?;
+        Block::new(bytes.into()).ok_or_else(|| self.malformed(number))
+    }
+
+    /// The error for a block whose checksum is right but whose content is malformed.
+    #[cold]
+    pub(super) fn malformed(&self, number: usize) -> Error {
+        damaged(self.record.number, format_args!("block {number} is malformed"))
+    }
+
+    /// The fence of a block.
+    pub(super) fn fence(&self, number: usize) -> Result<&[u8]> {
+        Ok(self.index()?.fence(number))
+    }
+}
+
+/// What is needed of the properties to open a file.
+struct Properties {
+    offset: u64,
+    filter_bytes: u64,
+    index_bytes: u64,
+    block_count: u64,
+}
