@@ -20,7 +20,6 @@ use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
 use crate::keys::{ExpiringKeys, Keys};
-use crate::vfs::{DatabaseLock, MemoryVfs, Vfs};
 use crate::options::{Durability, Options};
 use crate::publish::Notifier;
 use crate::query::{Find, Query};
@@ -30,6 +29,7 @@ use crate::sync::Mutex;
 use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::Tree;
 use crate::value::Value;
+use crate::vfs::{DatabaseLock, MemoryVfs, Vfs};
 use crate::view::{OpenView, View, ViewRegistry};
 
 pub use expiration::Expiration;

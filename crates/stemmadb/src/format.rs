@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::index::{Container, DocumentNumber, Histogram, Index, NumberSum, PathNumber, posting_key};
 use crate::log::{Blobs, Level, Log, LogOptions, LogPosition};
-use crate::vfs::{MemoryVfs, Vfs};
-use crate::tree::Table;
 use crate::revision::{Revision, Sequence};
+use crate::tree::Table;
 use crate::value::collate::key;
 use crate::value::{PackedValue, Shapes, Value, pack};
+use crate::vfs::{MemoryVfs, Vfs};
 
 fn format_document() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md")

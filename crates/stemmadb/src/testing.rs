@@ -1,8 +1,8 @@
 //! Support for Stemma's own tests: fault injection, crash images and fuzz targets. Not part of the public API.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::io;
 
 use crate::engine::directory;
 use crate::transact::{self, Attempt, ReadValidation};
@@ -92,8 +92,8 @@ impl TestStorage {
         &self.disk
     }
 
-    /// Makes the `nth` (from 1) change of the tree's list of runs from now on fail; with `is_sticky`, every later one as
-    /// well.
+    /// Makes the `nth` (from 1) change of the tree's list of runs from now on fail; with `is_sticky`, every later one
+    /// as well.
     pub fn fail_commit(&self, nth: u64, failure: Failure, is_sticky: bool) {
         self.disk.fail(Call::WriteManifest, nth, failure, is_sticky);
     }

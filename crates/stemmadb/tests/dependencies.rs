@@ -101,9 +101,7 @@ fn dependencies_come_from_the_registry_with_a_checksum() {
 #[test]
 fn core_dependencies_have_one_version() {
     let text = std::fs::read_to_string(workspace().join("Cargo.lock")).unwrap();
-    for name in
-        ["serde", "serde_json", "tokio", "hyper", "rustls", "heed", "rquickjs", "regex", "icu_collator", "subtle"]
-    {
+    for name in ["serde", "serde_json", "tokio", "hyper", "rustls", "rquickjs", "regex", "icu_collator", "subtle"] {
         let count = text.matches(&format!("name = \"{name}\"\n")).count();
         assert_eq!(count, 1, "{name} is there in {count} versions");
     }

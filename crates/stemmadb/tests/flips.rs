@@ -196,9 +196,11 @@ fn check_damaged_trees(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut
     for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();
         testing::copy_directory(&path, &copy).unwrap();
-        let file = copy.join("tree/data.mdb");
-        let mut bytes = std::fs::read(&file).unwrap();
-        let context = format!("round {round}, data.mdb {}", damage(&mut random, &mut bytes));
+        let mut names = files(&copy.join("tree"), "run");
+        names.push(copy.join("tree/MANIFEST"));
+        let file = &names[random.below(names.len() as u64) as usize];
+        let mut bytes = std::fs::read(file).unwrap();
+        let context = format!("round {round}, {} {}", file.display(), damage(&mut random, &mut bytes));
         std::fs::write(file, bytes).unwrap();
         match Database::open_with(&copy, options()) {
             Err(error) => {
@@ -236,24 +238,27 @@ fn flipped_bit_in_the_tree_is_reported_or_harmless_and_rebuild_repairs_it() {
     println!("tree: {tally:?} of {} flips, none wrong, none silently missing", flip_count());
 }
 
-/// Faults of a disk that misdirects or loses page writes.
+/// Faults of a disk that misdirects or loses writes.
 #[test]
 fn damaged_page_of_the_tree_is_reported_or_harmless() {
     let rounds = flip_count().div_ceil(4);
     let tally = check_damaged_trees(seed() + 2, rounds, |random, bytes| {
-        let page_count = bytes.len() as u64 / 4096;
-        let (from, to) = (random.below(page_count) as usize * 4096, random.below(page_count) as usize * 4096);
+        // A sector, or what there is of a shorter file.
+        let sector_bytes = bytes.len().min(512);
+        let sector_count = (bytes.len() / sector_bytes) as u64;
+        let mut sector = || random.below(sector_count) as usize * sector_bytes;
+        let (from, to) = (sector(), sector());
         match random.below(5) {
             0 | 1 => {
-                bytes[to..to + 4096].fill(0);
+                bytes[to..to + sector_bytes].fill(0);
                 format!("zeros at {to}")
             }
             2 | 3 => {
-                bytes.copy_within(from..from + 4096, to);
+                bytes.copy_within(from..from + sector_bytes, to);
                 format!("what is at {from} also at {to}")
             }
             _ => {
-                bytes.truncate(to + random.below(4096) as usize);
+                bytes.truncate(to + random.below(sector_bytes as u64) as usize);
                 format!("cut to {} bytes", bytes.len())
             }
         }

@@ -173,13 +173,7 @@ impl MemtableMerge<'_> {
     }
 
     /// Whether any document has a term after the merge.
-    fn will_be_there(
-        &self,
-        path: PathNumber,
-        key: &[u8],
-        overlay: &PostingOverlay,
-        was_there: bool,
-    ) -> Result<bool> {
+    fn will_be_there(&self, path: PathNumber, key: &[u8], overlay: &PostingOverlay, was_there: bool) -> Result<bool> {
         if overlay.changes().iter().any(|(_, gained)| *gained) {
             return Ok(true);
         }
@@ -242,11 +236,7 @@ impl MemtableMerge<'_> {
             }
             live.add(state.stored.location());
             let LocalState { generation, deleted, stored: StoredRevision { position, length, .. }, .. } = *state;
-            self.transaction.put(
-                Table::Local,
-                &key,
-                &LocalRow { generation, deleted, position, length }.encode(),
-            )?;
+            self.transaction.put(Table::Local, &key, &LocalRow { generation, deleted, position, length }.encode())?;
         }
         live.apply(&self.before, &mut self.transaction)
     }
@@ -270,7 +260,11 @@ fn merge_document(
     transaction.put(Table::Docs, key, &DocumentRow::encode(state)?)?;
     transaction.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
     if old.is_none_or(|old| old.sequence != state.sequence) {
-        transaction.put(Table::Sequences, &layout::number_key(state.sequence.0), &layout::number_key(state.number.0))?;
+        transaction.put(
+            Table::Sequences,
+            &layout::number_key(state.sequence.0),
+            &layout::number_key(state.number.0),
+        )?;
     }
     Ok(())
 }

@@ -365,7 +365,7 @@ impl Store {
     /// finds the rows of dropped indexes.
     pub(super) fn restore_index_states(&self) -> Result<()> {
         let tree = self.parts.tree.read();
-        let ready = meta::ready_indexes(&*tree)?;
+        let ready = meta::ready_indexes(&tree)?;
         drop(tree);
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         let mut outdated = Vec::new();

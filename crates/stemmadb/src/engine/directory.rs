@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
 use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
+use crate::vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.

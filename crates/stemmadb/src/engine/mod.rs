@@ -33,6 +33,7 @@ mod upkeep;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -183,6 +184,7 @@ impl Store {
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
         self.refuse_reentry()?;
+        self.wait_for_merges();
         self.wait_for_memory()?;
         let level = durability.level();
         let (base_sequence, outcome) = {
@@ -359,6 +361,18 @@ impl Store {
         view.sealed.iter().map(|sealed| sealed.memtable.byte_count()).sum::<usize>() + view.active.byte_count()
     }
 
+    /// Slows a writer down while the tree has many runs, so that merges keep pace with checkpoints. The delay grows with
+    /// the number of runs.
+    fn wait_for_merges(&self) {
+        /// Merges that keep pace leave at most about this many runs.
+        const RUN_COUNT: usize = 20;
+        const DELAY_MAX: Duration = Duration::from_millis(50);
+        let excess = self.parts.tree.run_count().saturating_sub(RUN_COUNT);
+        if excess > 0 && self.parts.options.background {
+            std::thread::sleep(DELAY_MAX.min(Duration::from_millis(excess as u64)));
+        }
+    }
+
     /// Blocks a writer while the memtables exceed their memory bound. Writers slow down; they are not refused.
     fn wait_for_memory(&self) -> Result<()> {
         if self.memory_bytes() <= self.parts.options.memory_bytes {
@@ -375,7 +389,7 @@ impl Store {
             if self.view.read().sealed.is_empty() {
                 break;
             }
-            self.memory_freed.wait_for(&mut lock, std::time::Duration::from_millis(50));
+            self.memory_freed.wait_for(&mut lock, Duration::from_millis(50));
         }
         Ok(())
     }

@@ -20,7 +20,6 @@ use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition};
-use crate::vfs::Vfs;
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Durability;
 use crate::publish;
@@ -30,6 +29,7 @@ use crate::revision::{DocumentId, Leaf, MergeOutcome, Revision, RevisionTree, Se
 use crate::sync::{Condvar, Mutex, RwLock};
 use crate::tree::Tree;
 use crate::value::{Body, Shapes};
+use crate::vfs::Vfs;
 use crate::{Error, Result};
 
 /// A frame buffered until the log is open, because replay reads older records through it.

@@ -16,9 +16,9 @@ use crate::index::DocumentNumber;
 use crate::layout::DocumentRow;
 use crate::layout::record::{Record, RevisionRecord};
 use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped, SurvivingPayload};
-use crate::vfs::Vfs;
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
+use crate::vfs::Vfs;
 
 use lineage::{Ancestry, Lineage};
 

@@ -103,7 +103,7 @@ impl StoreParts {
         let mut divided = Vec::new();
         let tree = self.tree.read();
         for mut counting in overfull {
-            if counting.divide(&*tree)? {
+            if counting.divide(&tree)? {
                 divided.push(counting);
             }
         }

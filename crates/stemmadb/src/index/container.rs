@@ -27,8 +27,6 @@ const ARRAY_MAX: usize = 4096;
 const RUNS_MAX: usize = 2047;
 /// From this many numbers on, sorting costs more than marking them in a bitmap and scanning it.
 const BITMAP_SORTS_MIN: usize = 128;
-/// From this many changes on, one pass over all members is cheaper than single changes.
-const BATCH_MIN: usize = 8;
 
 type Array = SmallVec<[u16; 8]>;
 type Runs = SmallVec<[Run; 2]>;
@@ -236,36 +234,6 @@ impl Container {
         }
         self.normalize();
         true
-    }
-
-    /// Removes `removes`, then adds `adds`, in one pass. Both must be strictly ascending.
-    pub(crate) fn apply(&mut self, adds: &[u16], removes: &[u16]) {
-        debug_assert!(adds.is_sorted_by(|a, b| a < b), "added members are strictly ascending");
-        debug_assert!(removes.is_sorted_by(|a, b| a < b), "removed members are strictly ascending");
-        if adds.len() + removes.len() < BATCH_MIN {
-            removes.iter().for_each(|&value| _ = self.remove(value));
-            adds.iter().for_each(|&value| _ = self.insert(value));
-            return;
-        }
-        match &mut self.0 {
-            Repr::Array(values) if removes.is_empty() && values.last() < adds.first() => {
-                values.extend_from_slice(adds);
-            }
-            Repr::Bitmap(bitmap) => {
-                let bitmap = Arc::make_mut(bitmap);
-                removes.iter().for_each(|&value| bitmap.remove(value));
-                adds.iter().for_each(|&value| bitmap.insert(value));
-            }
-            Repr::Array(_) | Repr::Runs(_) => {
-                if !removes.is_empty() {
-                    self.and_not_with(&Container::from_sorted(removes));
-                }
-                if !adds.is_empty() {
-                    self.or_with(&Container::from_sorted(adds));
-                }
-            }
-        }
-        self.normalize();
     }
 
     /// The members in ascending order; reversible.

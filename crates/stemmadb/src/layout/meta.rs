@@ -153,7 +153,10 @@ pub(crate) fn forget_ready_index(tree: &mut TreeTransaction<'_>, number: u32) ->
 
 /// The bytes of each segment's records that are still needed.
 pub(crate) fn live_bytes(tree: &TreeSnapshot) -> Result<BTreeMap<u32, u64>> {
-    numbered(tree, LIVE)?.into_iter().map(|(number, value)| Ok((number as u32, Reader::new(&value).varint()?))).collect()
+    numbered(tree, LIVE)?
+        .into_iter()
+        .map(|(number, value)| Ok((number as u32, Reader::new(&value).varint()?)))
+        .collect()
 }
 
 /// Adds `change` to the live bytes of `segment` in the state `before`, at most once in a transaction.

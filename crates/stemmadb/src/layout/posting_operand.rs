@@ -36,8 +36,10 @@ pub(crate) fn encode(gained: &Container, lost: &Container, out: &mut Vec<u8>) {
     lost.encode(out);
 }
 
-/// The parts of an operand: gained, lost.
-fn split(operand: &[u8]) -> Result<(Option<&[u8]>, Option<&[u8]>)> {
+/// The containers of an operand: gained, lost.
+type Parts<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+fn split(operand: &[u8]) -> Result<Parts<'_>> {
     // A container of one member has two bytes, whatever they are.
     match *operand {
         [_, _] => Ok((Some(operand), None)),
@@ -137,7 +139,8 @@ mod tests {
             let operands: Vec<_> = changes.iter().map(operand).collect();
             let forwards = operands[1..].iter().fold(operands[0].clone(), |older, newer| combine(&older, newer));
             let last = operands.len() - 1;
-            let backwards = operands[..last].iter().rev().fold(operands[last].clone(), |newer, older| combine(older, &newer));
+            let newest = operands[last].clone();
+            let backwards = operands[..last].iter().rev().fold(newest, |newer, older| combine(older, &newer));
             let mut expected = BTreeSet::new();
             for (gained, lost) in &changes {
                 expected.retain(|member| !lost.contains(member));
@@ -148,7 +151,10 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_never_panic(older in prop::collection::vec(any::<u8>(), 0..40), newer in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn random_bytes_never_panic(
+            older in prop::collection::vec(any::<u8>(), 0..40),
+            newer in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
             PostingOperator.combine(&older, &newer, &mut Vec::new()).ok();
             PostingOperator.finish(&older).ok();
             PostingOperator.removes(&older);

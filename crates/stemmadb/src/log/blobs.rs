@@ -25,9 +25,9 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use super::content_hash::ContentHasher;
-use crate::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
+use crate::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::{Error, Result};
 
 /// Bytes covered by one checksum.

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use crate::vfs::{Vfs, VfsFile};
 use crate::sync::{Mutex, RwLock};
+use crate::vfs::{Vfs, VfsFile};
 
 /// Maximum number of open files besides pinned ones. Tests use a low limit to exercise closing.
 const OPEN_COUNT_MAX: usize = if cfg!(test) { 2 } else { 128 };
@@ -113,8 +113,8 @@ impl Handle {
 
 #[cfg(test)]
 mod tests {
-    use crate::vfs::{MemoryVfs, Vfs};
     use super::*;
+    use crate::vfs::{MemoryVfs, Vfs};
 
     fn is_open(handle: &Handle) -> bool {
         handle.slot.read().file.is_some()

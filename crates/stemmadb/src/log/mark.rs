@@ -101,8 +101,8 @@ fn missing(number: u32) -> Error {
 mod tests {
     use super::super::frame::Seed;
     use super::super::handles::{Handle, Handles};
-    use crate::vfs::MemoryVfs;
     use super::*;
+    use crate::vfs::MemoryVfs;
 
     fn segments(numbers: &[u32]) -> Vec<Arc<Segment>> {
         let handles = Handles::new(Arc::new(MemoryVfs::new()));

@@ -39,8 +39,8 @@ mod shared;
 use std::sync::Arc;
 
 use crate::revision::Sequence;
-use crate::vfs::Vfs;
 use crate::sync::atomic::Ordering;
+use crate::vfs::Vfs;
 use crate::{Error, Result};
 use frame::{FRAME_HEADER_BYTES, FrameKind, PAYLOAD_BYTES_MAX};
 use handles::Handles;

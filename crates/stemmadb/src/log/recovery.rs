@@ -20,9 +20,9 @@ use super::scan::Scanner;
 use super::segment::{
     DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, open_segment, parse_segment_name, segment_name,
 };
-use crate::vfs::Vfs;
 use super::{Frame, LogOptions};
 use crate::revision::Sequence;
+use crate::vfs::Vfs;
 use crate::{Error, Result};
 
 /// A log that recovery has replayed and repaired.

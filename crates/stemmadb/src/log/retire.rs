@@ -10,9 +10,9 @@ use super::frame::Seed;
 use super::handles::{Handle, Handles};
 use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
 use super::shared::Shared;
-use crate::vfs::{Vfs, VfsFile};
 use super::{Level, LogPosition};
 use crate::sync::atomic::Ordering;
+use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
 /// Maximum number of retired files kept for reuse.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use super::frame::Seed;
 use super::handles::{Handle, Handles};
-use crate::vfs::read_exact_at;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::vfs::read_exact_at;
 use crate::{Error, Result};
 
 pub(super) const DIRECTORY: &str = "log";

@@ -16,11 +16,11 @@ use super::recovery::Recovered;
 use super::retire::FreeFile;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
 use super::set::SegmentList;
-use crate::vfs::Vfs;
 use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
 use crate::revision::Sequence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, RwLock};
+use crate::vfs::Vfs;
 use crate::{Error, Result};
 
 pub(crate) struct Shared {

@@ -122,9 +122,9 @@ impl Options {
 
     /// Sets the maximum size of the read caches, in bytes; zero disables them. Default: 256 MiB.
     ///
-    /// Three eighths hold the values of frequently read paths, an eighth document ids, a quarter documents: half of those
-    /// by number, and a quarter each by id and as results of repeated lookups. The last quarter, and at least 16 MiB,
-    /// holds blocks of the tree.
+    /// Three eighths hold the values of frequently read paths, an eighth document ids, a quarter documents: half of
+    /// those by number, and a quarter each by id and as results of repeated lookups. The last quarter, and at least
+    /// 16 MiB, holds blocks of the tree.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;

@@ -234,7 +234,7 @@ impl Snapshot {
     ) -> Result<TermWalk> {
         let (from, to) = posting_bounds(path, lower, upper);
         let rows = self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), direction)?;
-        let terms = StoredTerms::Tree(TreeTerms::begin(rows, direction)?);
+        let terms = StoredTerms::Tree(Box::new(TreeTerms::begin(rows, direction)?));
         Ok(self.walk_over(terms, path, lower, upper, direction))
     }
 

@@ -41,7 +41,9 @@ impl Snapshot {
         if self.parts.paths.enters_array(path) {
             return Ok(None);
         }
-        let Some(Ok(mut numbers)) = meta::numbers(&self.tree, path)?.map(|stored| NumberSum::decode(&stored)) else { return Ok(None) };
+        let Some(Ok(mut numbers)) = meta::numbers(&self.tree, path)?.map(|stored| NumberSum::decode(&stored)) else {
+            return Ok(None);
+        };
         let (lower, upper) = key::type_range(Kind::Number);
         let changed = self.changed_terms(path, Bound::Included(&lower), Bound::Excluded(&upper));
         if changed.len() as u64 * CHANGE_COST > numbers.count() {
@@ -62,7 +64,7 @@ impl Snapshot {
         const LOOKED_UP_MAX: usize = 1_000;
         let stored = match meta::statistics(&self.tree, path)?.map(|stored| Histogram::decode(&stored)) {
             Some(Ok(histogram)) => histogram,
-            _ => count_histogram(&*self.tree, path)?,
+            _ => count_histogram(&self.tree, path)?,
         };
         let changed = self.changed_terms(path, Bound::Unbounded, Bound::Unbounded);
         let mut count = stored.value_count();

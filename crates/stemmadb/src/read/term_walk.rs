@@ -18,7 +18,7 @@ type StoredContainer = SmallVec<[u8; 16]>;
 
 /// The stored terms of one path, one at a time.
 pub(crate) enum StoredTerms {
-    Tree(TreeTerms),
+    Tree(Box<TreeTerms>),
     Column(ColumnTerms),
 }
 

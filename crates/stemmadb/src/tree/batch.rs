@@ -12,8 +12,8 @@ use crate::sync::MutexGuard;
 
 /// The changes of a write transaction, invisible until `commit`.
 ///
-/// It can't be read: whoever changes a row in dependence on what it was, reads that from [`Tree::read`] before. The last
-/// of several changes of one row counts.
+/// It can't be read: to change a row in dependence on what it was, read it from [`Tree::read`] before. The last of
+/// several changes of one row counts.
 pub(crate) struct TreeTransaction<'t> {
     tree: &'t Tree,
     _writer: MutexGuard<'t, ()>,

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use crate::varint;
 
-/// A block is finished once it has this many bytes, by default. Larger blocks compress keys better and need a smaller index; a
-/// point lookup reads a whole block.
+/// A block is finished once it has this many bytes, by default. Larger blocks share more of their keys and need a
+/// smaller index; a point lookup reads a whole block.
 pub(super) const BLOCK_BYTES: usize = 8 << 10;
 
 const RESTART_INTERVAL: usize = 16;
@@ -364,7 +364,10 @@ mod tests {
         prop::collection::btree_map(key, prop::collection::vec(any::<u8>(), 0..200), 1..120)
     }
 
-    fn all(cursor: &mut BlockCursor, mut step: impl FnMut(&mut BlockCursor) -> Option<bool>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn all(
+        cursor: &mut BlockCursor,
+        mut step: impl FnMut(&mut BlockCursor) -> Option<bool>,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut found = Vec::new();
         while step(cursor).unwrap() {
             found.push((cursor.key().to_vec(), cursor.value().to_vec()));

@@ -1,7 +1,7 @@
 //! Block cache: verified blocks of run files, within a memory budget.
 //!
-//! Concurrency: any thread may read and insert at any time. Run files never change, so entries are never outdated; those
-//! of a deleted file are evicted as others need their place.
+//! Concurrency: any thread may read and insert at any time. Run files never change, so entries are never outdated;
+//! those of a deleted file are evicted as others need their place.
 
 use quick_cache::{Weighter, sync::Cache};
 

@@ -17,7 +17,7 @@ pub(super) struct MergeCursor {
     operator: Arc<dyn MergeOperator>,
     bounds: Bounds,
     direction: Direction,
-    cursors: SmallVec<[RunCursor; 4]>,
+    cursors: Vec<RunCursor>,
     /// The cursors that are not at their end: in the order of their keys, for equal keys the newest first.
     order: SmallVec<[u16; 16]>,
     /// Whether the first cursor is still at the entry returned last.
@@ -56,7 +56,7 @@ impl MergeCursor {
             operator,
             bounds,
             direction,
-            cursors: SmallVec::new(),
+            cursors: Vec::new(),
             order: SmallVec::new(),
             is_returned: false,
             key: Vec::new(),

@@ -4,9 +4,9 @@
 //! larger than all it has taken so far: the sizes of runs then at least double from each to the next older one, and a
 //! row is rewritten a number of times that grows with the logarithm of the size of the tree.
 //!
-//! A merge runs in steps. Each step replaces the next part of the runs by one file, in one change of the list, so that a
-//! merge needs little space and can end at any step: what was merged so far is one run, what is left of the others
-//! begins behind it. Files without a counterpart in the other runs are taken over as they are.
+//! A merge runs in steps. Each step replaces the next part of the runs by one file, in one change of the list, so that
+//! a merge needs little space and can end at any step: what was merged so far is one run, and what is left of the
+//! others begins behind it. A file without a counterpart in the other runs is taken over as it is.
 
 use std::sync::Arc;
 
@@ -140,8 +140,7 @@ impl Tree {
 
     /// Merges the entries from `position` on into one file.
     fn merge_part(&self, inputs: &[&Arc<Run>], position: &[u8], is_bottom: bool) -> Result<Step> {
-        let bounds =
-            Bounds { lower: position.to_vec(), is_after: false, upper: vec![u8::MAX], includes_upper: false };
+        let bounds = Bounds { lower: position.to_vec(), is_after: false, upper: vec![u8::MAX], includes_upper: false };
         let runs = inputs.iter().copied();
         let mut entries = MergeCursor::new(runs, bounds, Direction::Ascending, self.operator.clone(), false)?;
         let mut writer: Option<RunWriter> = None;

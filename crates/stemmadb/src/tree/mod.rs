@@ -17,8 +17,8 @@
 //! - Merges change how rows are stored, never which rows there are.
 //!
 //! Concurrency: any number of snapshots on any threads, and one transaction at a time (`write` waits for the previous
-//! one, so a thread that holds a transaction must not start another). Merges run beside transactions. Locks are taken in
-//! the order `writer`, `merging`, `installer`, `current`.
+//! one, so a thread that holds a transaction must not start another). Merges run beside transactions. Locks are taken
+//! in the order `merging`, `writer`, `installer`, `current`.
 
 mod batch;
 mod block;
@@ -41,6 +41,7 @@ pub(crate) use merge::Scan;
 pub(crate) use merging::MergeGoal;
 pub(crate) use version::TreeSnapshot;
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, RwLock};
 use crate::vfs::Vfs;
 use crate::{Error, Result};
@@ -171,8 +172,8 @@ pub(crate) trait MergeOperator: Send + Sync {
     /// `Corrupt` if one of them is not an operand.
     fn combine(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<()>;
 
-    /// The value that an operand stands for if nothing older exists; none if there is no row then. A value is an operand
-    /// too.
+    /// The value that an operand stands for if nothing older exists; none if there is no row then. A value is an
+    /// operand too.
     ///
     /// # Errors
     /// `Corrupt` if it is not an operand.
@@ -220,6 +221,7 @@ pub(crate) struct Tree {
     merging: Mutex<MergeState>,
     installer: Mutex<Installer>,
     current: RwLock<Arc<Version>>,
+    run_count: AtomicUsize,
 }
 
 /// What changes the list of runs.
@@ -260,7 +262,7 @@ impl Tree {
             Arc::new(Run { id: run.id, is_merged: run.is_merged, slices })
         };
         let runs = list.runs.into_iter().map(open_run).collect();
-        let version = Arc::new(Version { runs, state: list.state });
+        let version = Version { runs, state: list.state };
         let installer = Installer {
             manifest,
             next_file: list.next_file.max(1),
@@ -278,7 +280,8 @@ impl Tree {
             writer: Mutex::new(()),
             merging: Mutex::default(),
             installer: Mutex::new(installer),
-            current: RwLock::new(version),
+            run_count: version.runs.len().into(),
+            current: RwLock::new(Arc::new(version)),
         };
         if !options.read_only {
             if is_new {
@@ -355,9 +358,9 @@ impl Tree {
         }
     }
 
-    /// The number of runs that reads have to merge.
+    /// The number of runs that reads have to merge. Costs an atomic load.
     pub(crate) fn run_count(&self) -> usize {
-        self.current.read().runs.len()
+        self.run_count.load(Ordering::Relaxed)
     }
 
     fn allocate_file(&self) -> u64 {
@@ -377,8 +380,8 @@ impl Tree {
         synced.map_err(|error| Error::io(format_args!("flush {}", self.directory), error))
     }
 
-    /// Replaces the list of runs by what `change` makes of it, durably. Files that are no longer listed are deleted once
-    /// they are no longer read.
+    /// Replaces the list of runs by what `change` makes of it, durably. Files that are no longer listed are deleted
+    /// once they are no longer read.
     fn install(&self, change: impl FnOnce(&mut Installer, &Version) -> Version) -> Result<()> {
         let mut installer = self.installer.lock();
         let before = self.current.read().clone();
@@ -392,6 +395,7 @@ impl Tree {
         };
         installer.manifest.install(&list)?;
         let listed = after.file_numbers();
+        self.run_count.store(after.runs.len(), Ordering::Relaxed);
         *self.current.write() = Arc::new(after);
         installer.retired.retain(|file| file.strong_count() > 0);
         for slice in before.runs.iter().flat_map(|run| &run.slices) {

@@ -259,12 +259,8 @@ impl RunCursor {
     fn check(&self, bounds: &Bounds) -> Check {
         let (slice, key) = (&self.run.slices[self.slice], self.key());
         let (is_outside_bounds, is_outside_slice) = match self.direction {
-            Direction::Ascending => {
-                (bounds.is_above(key), slice.upper.as_deref().is_some_and(|upper| key >= upper))
-            }
-            Direction::Descending => {
-                (bounds.is_below(key), slice.lower.as_deref().is_some_and(|lower| key < lower))
-            }
+            Direction::Ascending => (bounds.is_above(key), slice.upper.as_deref().is_some_and(|upper| key >= upper)),
+            Direction::Descending => (bounds.is_below(key), slice.lower.as_deref().is_some_and(|lower| key < lower)),
         };
         match (is_outside_bounds, is_outside_slice) {
             (true, _) => Check::OutsideBounds,

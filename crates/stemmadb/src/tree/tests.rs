@@ -194,7 +194,8 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         8 => (key.clone(), any::<u8>()).prop_map(|(key, value)| Change::Put(key, value)),
         3 => key.clone().prop_map(Change::Delete),
-        8 => (key.clone(), b'a'..b'f', any::<bool>()).prop_map(|(key, letter, added)| Change::Merge(key, letter, added)),
+        8 => (key.clone(), b'a'..b'f', any::<bool>())
+            .prop_map(|(key, letter, added)| Change::Merge(key, letter, added)),
         1 => (key.clone(), 0..40_u16).prop_map(|(key, count)| Change::RemoveRange(key, key + count)),
     ]
 }
@@ -254,7 +255,11 @@ impl Model {
                     let operand = [if *added { b'+' } else { b'-' }, *letter];
                     transaction.merge(Table::Postings, &key.to_be_bytes(), &operand).unwrap();
                     let set = self.sets.entry(key.to_be_bytes().to_vec()).or_default();
-                    if *added { set.insert(*letter, ()) } else { set.remove(letter) };
+                    if *added {
+                        set.insert(*letter, ())
+                    } else {
+                        set.remove(letter)
+                    };
                 }
                 Change::Merge(..) | Change::RemoveRange(..) => {}
             }
@@ -392,12 +397,8 @@ fn io_error_at_any_call_leaves_a_committed_state() {
     let expected = expected_generations(20);
     for nth in 1..400 {
         let vfs = FaultVfs::new(nth);
-        let Ok(tree) = (|| {
-            vfs.fail(Call::AnyChange, nth, Failure::Full, nth % 2 == 0);
-            open(Arc::new(vfs.clone()), 700)
-        })() else {
-            continue;
-        };
+        vfs.fail(Call::AnyChange, nth, Failure::Full, nth % 2 == 0);
+        let Ok(tree) = open(Arc::new(vfs.clone()), 700) else { continue };
         let mut acknowledged = 0;
         let mut begun = 0;
         for generation in 1..=12 {
@@ -541,8 +542,10 @@ fn readers_beside_commits_and_merges_see_whole_commits() {
                 })
             })
             .collect();
-        let merger = scope.spawn(|| while generation(&tree).unwrap() < 60 {
-            _ = tree.merge_step(MergeGoal::All).unwrap();
+        let merger = scope.spawn(|| {
+            while generation(&tree).unwrap() < 60 {
+                _ = tree.merge_step(MergeGoal::All).unwrap();
+            }
         });
         (2..=60).for_each(|generation| write_generation(&tree, generation).unwrap());
         readers.into_iter().chain([merger]).for_each(|thread| thread.join().unwrap());

@@ -60,8 +60,8 @@ impl TreeSnapshot {
         self.version.state
     }
 
-    /// The value of `key`, exactly as it was put. Costs a filter lookup for each run that does not have the key, and one
-    /// block for the one that does.
+    /// The value of `key`, exactly as it was put. Costs a filter lookup for each run that does not have the key, and
+    /// one block for the one that does.
     ///
     /// # Errors
     /// `Corrupt` if a file is damaged.

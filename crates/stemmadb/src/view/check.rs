@@ -60,8 +60,10 @@ fn count_documents(rows: &Layered, problems: &mut Vec<String>) -> Result<u64> {
         count += 1;
         let row = layout::row_of_local_key(local_key).unwrap_or_default();
         let document = RowKey::decode(row)?.document;
-        let reference =
-            rows.get(&layout::local_back_reference_key(document))?.map(|stored| BackReference::decode(&stored)).transpose()?;
+        let reference = rows
+            .get(&layout::local_back_reference_key(document))?
+            .map(|stored| BackReference::decode(&stored))
+            .transpose()?;
         if !reference.is_some_and(|reference| reference.rows(document).iter().any(|named| named == row)) {
             problems.push(format!("a row of document number {} that its back reference does not name", document.0));
         }

@@ -31,10 +31,6 @@ impl Overlay {
         self.changes.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.changes.len()
-    }
-
     /// Approximate memory use in bytes.
     pub(super) fn byte_count(&self) -> usize {
         self.bytes

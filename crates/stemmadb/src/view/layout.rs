@@ -84,11 +84,6 @@ pub(super) fn row_of_local_key(local_key: &[u8]) -> Option<&[u8]> {
     local_key.strip_prefix(&[ROWS])
 }
 
-/// Whether this key within a slot is that of a back reference.
-pub(super) fn is_back_reference(local_key: &[u8]) -> bool {
-    local_key.first() == Some(&BACK_REFERENCES)
-}
-
 /// A row key: emitted key, document, and ordinal among the document's rows with that key.
 pub(super) fn row_key(key: &[u8], document: DocumentNumber, ordinal: u64) -> Vec<u8> {
     [key, &ordered_bytes(document.0), &ordered_bytes(ordinal)].concat()

@@ -39,12 +39,7 @@ pub(super) fn record(mapping: &dyn Mapping, state: &ViewState, phase: Phase) -> 
 
 impl<'a> SlotWriter<'a> {
     pub(super) fn new(store: &'a Store, slot: SlotNumber) -> Self {
-        SlotWriter {
-            tree: &store.parts.tree,
-            slot,
-            prefix: layout::slot_prefix(slot),
-            transaction: None,
-        }
+        SlotWriter { tree: &store.parts.tree, slot, prefix: layout::slot_prefix(slot), transaction: None }
     }
 
     /// Writes the changes of `overlay` and the slot's record, in one transaction.

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::vfs::Random;
 use crate::revision::DocumentId;
 use crate::value::Value;
+use crate::vfs::Random;
 use crate::{Database, Durability, Edit, ErrorKind, Index, IndexState, Options, Result, testing};
 
 fn value(json: &str) -> Value {

@@ -1,9 +1,9 @@
 //! Power loss at any point: whichever unflushed writes the disk kept, every acknowledged transaction is complete, no
 //! transaction is partially visible, and the database is consistent.
 //!
-//! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, an *image* may be taken:
-//! the disk as a power loss at that point may leave it. Each image is opened and compared with the state that
-//! the script must have left. For a third of them, images are taken again during recovery.
+//! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, an *image* may be
+//! taken: the disk as a power loss at that point may leave it. Each image is opened and compared with the state that the
+//! script must have left. For a third of them, images are taken again during recovery.
 //!
 //! `STEMMA_IMAGES` sets the number of images to verify (default 3,000; the nightly run verifies 1,000,000).
 //! `STEMMA_IMAGE_SEED` sets the first script run (default 0), so that several processes can share the work.
@@ -13,10 +13,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::vfs::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::revision::DocumentId;
 use crate::sync::Mutex;
 use crate::value::Value;
+use crate::vfs::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::{Database, Durability, Edit, Index, IndexState, Options, Result, Sequence, testing};
 
 /// The number of transactions in the script.

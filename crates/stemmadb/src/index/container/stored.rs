@@ -107,35 +107,6 @@ impl Container {
             _ => Err(damaged()),
         }
     }
-
-    /// Removes `removes` from and adds `adds` to the stored container `stored` (`None`: empty), appends the stored form
-    /// of the result to `out`, and returns its cardinality. Appends nothing if that is 0. Both lists must be strictly
-    /// ascending.
-    ///
-    /// # Errors
-    /// `Corrupt` if `stored` is not a container.
-    pub(crate) fn update_stored(
-        stored: Option<&[u8]>,
-        adds: &[u16],
-        removes: &[u16],
-        out: &mut Vec<u8>,
-    ) -> Result<u32> {
-        let mut container = match stored {
-            None if adds.len() <= ARRAY_MAX => {
-                if !adds.is_empty() {
-                    encode_sorted(adds, out);
-                }
-                return Ok(adds.len() as u32);
-            }
-            None => Container::new(),
-            Some(bytes) => Container::decode(bytes)?,
-        };
-        container.apply(adds, removes);
-        if !container.is_empty() {
-            container.encode(out);
-        }
-        Ok(container.len())
-    }
 }
 
 fn damaged() -> Error {

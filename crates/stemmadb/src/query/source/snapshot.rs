@@ -147,12 +147,7 @@ impl QueryContext for Snapshot {
     }
 }
 
-fn visit_terms(
-    snapshot: &Snapshot,
-    path: PathNumber,
-    mut walk: TermWalk,
-    visit: &mut VisitValue<'_>,
-) -> Result<()> {
+fn visit_terms(snapshot: &Snapshot, path: PathNumber, mut walk: TermWalk, visit: &mut VisitValue<'_>) -> Result<()> {
     let ended = snapshot.expired()?;
     let mut term_count = 0;
     while let Some(mut term) = walk.next_term()? {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use arbitrary::Unstructured;
 
 use crate::log::{Log, LogOptions};
-use crate::vfs::{MemoryVfs, Vfs};
 use crate::revision::Sequence;
 use crate::varint;
+use crate::vfs::{MemoryVfs, Vfs};
 use crate::{Durability, Options, Result};
 
 /// Id of the fuzzed databases: fixed, so that bytes mean the same in every run.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::index::DocumentNumber;
-use crate::vfs::Random;
 use crate::value::Value;
 use crate::value::collate::key;
+use crate::vfs::Random;
 use crate::view::check::check_rows;
 use crate::view::layered::{Layered, Overlay};
 use crate::view::layout::{self, BackReference, SlotNumber};

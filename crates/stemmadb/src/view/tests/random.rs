@@ -1,10 +1,10 @@
 //! Random edits compared with views of every reduction built from scratch.
 
 use super::{Expected, Tags, from_scratch};
-use crate::vfs::{Failure, Random};
 use crate::revision::DocumentId;
 use crate::testing::{self, TestStorage};
 use crate::value::Value;
+use crate::vfs::{Failure, Random};
 use crate::view::check::check_rows;
 use crate::view::layout::{self, RowKey};
 use crate::view::query::Access;

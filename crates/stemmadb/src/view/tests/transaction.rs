@@ -1,12 +1,12 @@
 //! Compares views read within transactions with views built from scratch of the documents that the transaction sees.
 
 use super::{Tags, rows_of};
-use crate::vfs::Random;
 use crate::options::Clock;
 use crate::read::Snapshot;
 use crate::revision::DocumentId;
 use crate::testing::{self, TestStorage};
 use crate::value::Value;
+use crate::vfs::Random;
 use crate::view::check::check_rows;
 use crate::view::{OpenView, ViewSession, transaction};
 use crate::{Database, Edit, Expiry, Options, Reduction, Refresh};
