@@ -73,8 +73,8 @@ fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
     let (vfs, lock) = lock_to_read(path)?;
     let vfs: Arc<dyn Vfs> = Arc::new(vfs);
     let has_tree = vfs.open(TREE_MANIFEST).is_ok();
-    // Without a tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the memtables hold
-    // everything.
+    // Without a tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the memtables
+    // hold everything.
     let (tree, memory_bytes) = match has_tree {
         true => (open_tree(vfs.clone(), &options)?, usize::MAX),
         false => (memory_tree(&options)?, options.memory_bytes),

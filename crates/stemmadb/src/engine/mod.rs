@@ -361,8 +361,8 @@ impl Store {
         view.sealed.iter().map(|sealed| sealed.memtable.byte_count()).sum::<usize>() + view.active.byte_count()
     }
 
-    /// Slows a writer down while the tree has many runs, so that merges keep pace with checkpoints. The delay grows with
-    /// the number of runs.
+    /// Slows a writer down while the tree has many runs, so that merges keep pace with checkpoints. The delay grows
+    /// with the number of runs.
     fn wait_for_merges(&self) {
         /// Merges that keep pace leave at most about this many runs.
         const RUN_COUNT: usize = 20;
