@@ -209,7 +209,7 @@ impl Store {
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
         self.index_builds.garbage.lock().push(path);
         if self.parts.options.background {
-            self.requests.request_checkpoint();
+            self.request_checkpoint();
             return Ok(());
         }
         self.merge_sealed()?;
@@ -357,7 +357,7 @@ impl Store {
         let _view = self.view.write();
         self.parts.set_declared(declared);
         // The index may contain documents that expired long ago.
-        self.expiration_schedule.add(i64::MIN);
+        self.add_expiration(i64::MIN);
         Ok(())
     }
 
@@ -409,6 +409,11 @@ impl Store {
             *self.index_builds.garbage.lock() = garbage;
         }
         Ok(())
+    }
+
+    /// Whether rows of dropped indexes are left in the tree.
+    pub(super) fn has_dropped_indexes(&self) -> bool {
+        !self.index_builds.garbage.lock().is_empty()
     }
 
     /// Whether index work was left unfinished when the database was last closed.

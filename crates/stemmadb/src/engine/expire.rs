@@ -1,7 +1,7 @@
 //! Expiration: deletes expired documents as ordinary writes.
 //!
 //! Invariants: a document is deleted only if the state being deleted had expired, which is verified under the writer
-//! lock. The thread sleeps until the earliest known expiration time; each commit reports the times of the documents it
+//! lock. Work is scheduled for the earliest known expiration time; each commit reports the times of the documents it
 //! writes.
 //!
 //! Concurrency: `ExpirationSchedule` is updated under the writer lock, both by commits and by the sweep that sets it
@@ -10,8 +10,9 @@
 use std::time::Duration;
 
 use crate::engine::Store;
+use crate::engine::background::Work;
 use crate::options::Durability;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::Mutex;
 use crate::{ErrorKind, Result};
 
 /// Documents deleted in one transaction; other writers run between two batches.
@@ -23,49 +24,11 @@ const CLOCK_POLL: Duration = Duration::from_secs(60);
 /// Delay after a failure, such as a full disk.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The time of the next expiration, for the expiration thread.
+/// The time of the next expiration.
 #[derive(Default)]
 pub(super) struct ExpirationSchedule {
-    state: Mutex<ScheduleState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct ScheduleState {
     /// The earliest known expiration time, in milliseconds since 1970.
-    next_ms: Option<i64>,
-    stop: bool,
-}
-
-impl ExpirationSchedule {
-    /// Reports that a document expires at `end_ms`.
-    pub(super) fn add(&self, end_ms: i64) {
-        let mut state = self.state.lock();
-        if state.next_ms.is_none_or(|next_ms| end_ms < next_ms) {
-            state.next_ms = Some(end_ms);
-            self.changed.notify_all();
-        }
-    }
-
-    /// Sets the earliest expiration time. The caller holds the writer lock.
-    fn set(&self, next_ms: Option<i64>) {
-        self.state.lock().next_ms = next_ms;
-    }
-
-    /// Asks the thread to stop.
-    pub(super) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for `time`; returns false if the thread should stop.
-    fn pause(&self, time: Duration) -> bool {
-        let mut state = self.state.lock();
-        if !state.stop {
-            self.changed.wait_for(&mut state, time);
-        }
-        !state.stop
-    }
+    next_ms: Mutex<Option<i64>>,
 }
 
 impl Store {
@@ -94,39 +57,47 @@ impl Store {
             // deletes nothing.
             let is_done = swept == 0;
             let next_ms = if is_done { transaction.base().next_expiration_ms()? } else { Some(i64::MIN) };
-            self.expiration_schedule.set(next_ms);
+            // Under the writer lock, so no commit reports a time in between.
+            *self.expiration_schedule.next_ms.lock() = next_ms;
             Ok((swept, is_done))
         })
     }
 
-    /// Deletes documents as they expire, until it is stopped.
-    pub(super) fn run_expiration(&self) {
-        // Documents that were in the database when it was opened have not been reported.
-        if self.parts.declared().expiries().next().is_some() {
-            self.expiration_schedule.add(i64::MIN);
-        }
-        while self.wait_for_expiration() {
-            match self.delete_expired() {
-                Err(error) if error.kind() == ErrorKind::Closed => return,
-                Err(_) if !self.expiration_schedule.pause(RETRY) => return,
-                _ => {}
-            }
+    /// Reports that a document expires at `end_ms`.
+    pub(super) fn add_expiration(&self, end_ms: i64) {
+        let mut next_ms = self.expiration_schedule.next_ms.lock();
+        if next_ms.is_none_or(|next_ms| end_ms < next_ms) {
+            *next_ms = Some(end_ms);
+            drop(next_ms);
+            self.schedule_expiration(end_ms);
         }
     }
 
-    /// Waits until a document has expired; returns false if the thread should stop.
-    fn wait_for_expiration(&self) -> bool {
-        let clock = &self.parts.options.clock;
-        let mut state = self.expiration_schedule.state.lock();
-        while !state.stop {
-            match state.next_ms {
-                None => self.expiration_schedule.changed.wait(&mut state),
-                Some(next_ms) if next_ms <= clock.now_ms() => return true,
-                Some(next_ms) => {
-                    self.expiration_schedule.changed.wait_for(&mut state, clock.until(next_ms).min(CLOCK_POLL));
+    /// Schedules the deletion of documents that were in the database when it was opened.
+    pub(super) fn begin_expiration(&self) {
+        if self.parts.declared().expiries().next().is_some() {
+            self.add_expiration(i64::MIN);
+        }
+    }
+
+    fn schedule_expiration(&self, end_ms: i64) {
+        self.background.schedule(Work::Expire, self.parts.options.clock.until(end_ms).min(CLOCK_POLL));
+    }
+
+    /// Deletes the documents that have expired by now, and schedules the next deletion.
+    pub(super) fn expire_due(&self) {
+        let Some(next_ms) = *self.expiration_schedule.next_ms.lock() else { return };
+        if next_ms > self.parts.options.clock.now_ms() {
+            return self.schedule_expiration(next_ms);
+        }
+        match self.delete_expired() {
+            Ok(_) => {
+                if let Some(next_ms) = *self.expiration_schedule.next_ms.lock() {
+                    self.schedule_expiration(next_ms);
                 }
             }
+            Err(error) if error.kind() == ErrorKind::Closed => {}
+            Err(_) => self.background.schedule(Work::Expire, RETRY),
         }
-        false
     }
 }

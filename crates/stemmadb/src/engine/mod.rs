@@ -11,6 +11,7 @@
 //! (the writer lock), `view`. No thread waits for the disk while it holds one of the last two.
 
 mod ancestry;
+mod background;
 mod check;
 mod checkpoint;
 mod commit_hook;
@@ -75,7 +76,7 @@ pub(crate) struct Store {
     building: Mutex<()>,
     index_builds: declare::IndexBuilds,
     expiration_schedule: expire::ExpirationSchedule,
-    requests: upkeep::UpkeepRequests,
+    background: upkeep::Background,
     /// Signaled when a checkpoint frees memory, and when no checkpoint can free any more.
     memory_freed: Condvar,
     memory_lock: Mutex<()>,
@@ -207,6 +208,7 @@ impl Store {
         if let Durability::Interval(interval) = durability {
             self.flush_within(interval)?;
         }
+        self.watch_idleness();
         #[cfg(test)]
         self.check_sampled(last_sequence);
         Ok(result)
@@ -353,7 +355,7 @@ impl Store {
             declared: self.parts.declared(),
         });
         drop(view);
-        self.requests.request_checkpoint();
+        self.request_checkpoint();
     }
 
     fn memory_bytes(&self) -> usize {

@@ -206,7 +206,7 @@ impl Store {
             building: Mutex::new(()),
             index_builds: Default::default(),
             expiration_schedule: Default::default(),
-            requests: upkeep::UpkeepRequests::default(),
+            background: upkeep::Background::default(),
             memory_freed: Condvar::new(),
             memory_lock: Mutex::new(()),
             broken: Mutex::new(None),

@@ -81,7 +81,7 @@ impl Transaction<'_> {
         // 9. Notify the commit hooks and the expiration thread.
         on_appended.into_iter().for_each(|done| done(last_sequence));
         if let Some(end_ms) = end_ms {
-            store.expiration_schedule.add(end_ms);
+            store.add_expiration(end_ms);
         }
 
         // 10. Queue the transaction for publication, and start a checkpoint if the memtable is full.
