@@ -1,13 +1,15 @@
 //! Support for Stemma's own tests: fault injection, crash images and fuzz targets. Not part of the public API.
 
 use std::io;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::directory;
 use crate::transact::{self, Attempt, ReadValidation};
-use crate::vfs::Vfs;
-use crate::{Database, Durability, Options, Result};
+use crate::tree::{Direction, MergeGoal, MergeOperator, Table, Tree, TreeOptions};
+use crate::vfs::{DiskVfs, Vfs};
+use crate::{Database, Durability, Error, Options, Result};
 
 pub use crate::options::Clock;
 pub use crate::vfs::{Call, Failure, FaultVfs, Random};
@@ -129,4 +131,100 @@ pub fn blob_digests(storage: &TestStorage) -> Vec<String> {
     let mut digests: Vec<_> = blobs.list().unwrap_or_default().iter().map(ToString::to_string).collect();
     digests.sort();
     digests
+}
+
+/// The tree by itself, for benchmarks beside other storage engines. Keys begin with the number of a table. Operands of
+/// merges are ascending lists of `u16`, big-endian; they are united.
+pub struct BareTree(Tree);
+
+/// The operands of [`BareTree`].
+struct Union;
+
+impl MergeOperator for Union {
+    fn combine(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let (older, newer) = (older.as_chunks::<2>().0, newer.as_chunks::<2>().0);
+        let start = out.len();
+        older.iter().chain(newer).for_each(|member| out.extend_from_slice(member));
+        if older.last() >= newer.first() {
+            out[start..].as_chunks_mut::<2>().0.sort_unstable();
+        }
+        Ok(())
+    }
+
+    fn finish<'a>(&self, operand: &'a [u8]) -> Result<Option<&'a [u8]>> {
+        Ok(Some(operand))
+    }
+
+    fn removes(&self, _operand: &[u8]) -> bool {
+        false
+    }
+}
+
+impl BareTree {
+    /// Opens the tree in a directory, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// Errors of the file system; `Corrupt` if the tree is damaged.
+    pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self> {
+        let vfs = DiskVfs::new(directory).map_err(|error| Error::io("open the directory", error))?;
+        let options = TreeOptions { cache_bytes, file_bytes: 32 << 20, read_only: false, operator: Arc::new(Union) };
+        Tree::open(Arc::new(vfs), "tree", options).map(BareTree)
+    }
+
+    /// Writes rows, each with whether it is merged, in one transaction.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn write<'r>(&self, rows: impl Iterator<Item = (bool, &'r [u8], &'r [u8])>) -> Result<()> {
+        let mut transaction = self.0.write()?;
+        for (is_merged, key, value) in rows {
+            let (table, key) = split_table(key);
+            match is_merged {
+                true => transaction.merge(table, key, value)?,
+                false => transaction.put(table, key, value)?,
+            }
+        }
+        transaction.commit()
+    }
+
+    /// Does one step of the merges that are due.
+    ///
+    /// # Errors
+    /// Errors of the file system; `Corrupt` if the tree is damaged.
+    pub fn merge_step(&self) -> Result<bool> {
+        self.0.merge_step(MergeGoal::Pace)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// `Corrupt` if the tree is damaged.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let (table, key) = split_table(key);
+        Ok(self.0.read().get(table, key)?.map(|value| value.to_vec()))
+    }
+
+    /// Calls `visit` with the rows from `lower` (included) to `upper` (excluded) of one table, until it returns false.
+    ///
+    /// # Errors
+    /// `Corrupt` if the tree is damaged.
+    pub fn scan(&self, lower: &[u8], upper: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let (table, lower) = split_table(lower);
+        let upper = match upper.split_first() {
+            Some((number, upper)) if *number == table as u8 => Bound::Excluded(upper),
+            _ => Bound::Unbounded,
+        };
+        let mut rows = self.0.read().scan(table, Bound::Included(lower), upper, Direction::Ascending)?;
+        while let Some((key, value)) = rows.next()? {
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn split_table(key: &[u8]) -> (Table, &[u8]) {
+    let (number, key) = key.split_first().expect("a key begins with the number of its table");
+    (Table::ALL[usize::from(*number)], key)
 }

@@ -2,8 +2,8 @@
 //! whose scheduler chooses at every lock, condition variable and atomic which thread continues, and which detects
 //! deadlocks.
 //!
-//! The store runs on the fault-injecting disk and tree of other tests; LMDB and its threads are not included, nor are
-//! memory orderings weaker than those of locks. `STEMMA_SCHEDULES` sets the number of schedules per scenario (default
+//! The store runs on the fault-injecting disk of other tests. The background pool is not included, nor are memory
+//! orderings weaker than those of locks. `STEMMA_SCHEDULES` sets the number of schedules per scenario (default
 //! 500; the long run tries 20,000, half of them with few context switches, which finds other errors),
 //! `STEMMA_SCHEDULE_SEED` the seed.
 //!

@@ -1,5 +1,5 @@
 //! System call faults: every system call fails in turn or kills the process, injected by `strace` into the real
-//! program, including LMDB.
+//! program.
 //!
 //! A child process runs a script of more than 200 operations: transactions, deletions, attachments, `_local` documents,
 //! checkpoints, compactions. It reports acknowledgments on a pipe. For every call that changes something, the script

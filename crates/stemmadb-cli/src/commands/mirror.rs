@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::Session;
 use super::follow::{follow, refuse_in_shell};
-use super::serve::wait_for_shutdown_signal;
+use super::serve::ShutdownSignal;
 use crate::arguments::Mirror;
 use crate::database::{Database, MirrorProgress, MirrorTarget, RemoteDatabase};
 use crate::failure::{self, Exit, Result};
@@ -67,9 +67,15 @@ fn mirror_remote(url: &str, mut target: MirrorTarget, follow: bool) -> Result<()
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(stemmadb::Error::no_thread)?;
     let (cancel, cancelled) = watch::channel(false);
+    let shutdown = {
+        let _context = runtime.enter();
+        ShutdownSignal::install()
+    };
     runtime.spawn(async move {
         // Without a signal handler, a signal ends the process; the next run repairs the mirror.
-        if wait_for_shutdown_signal().await.is_ok() {
+        if let Ok(shutdown) = shutdown
+            && shutdown.wait().await.is_ok()
+        {
             cancel.send_replace(true);
         }
         std::future::pending::<()>().await;

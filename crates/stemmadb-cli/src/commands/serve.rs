@@ -63,6 +63,8 @@ fn gather(serve: &Serve) -> Result<LoadedSettings> {
 async fn serve_until_interrupted(config: Config) -> Result<()> {
     let (log, durability, scheme) =
         (config.log, config.durability, if config.tls.is_some() { "https" } else { "http" });
+    let cannot_wait = |error| Failure::new(Exit::Unavailable, format!("cannot wait for signals: {error}"));
+    let shutdown = ShutdownSignal::install().map_err(cannot_wait)?;
     let _logging = log.install(std::io::stderr()).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
     let server = Server::start(config).await.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
     let address = server.address();
@@ -76,22 +78,40 @@ async fn serve_until_interrupted(config: Config) -> Result<()> {
              set STEMMA_ADMIN_PASSWORD to choose one)"
         ));
     }
-    let received = wait_for_shutdown_signal().await;
-    received.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot wait for signals: {error}")))?;
+    shutdown.wait().await.map_err(cannot_wait)?;
     server.stop().await;
     Ok(())
 }
 
-/// Waits for SIGINT (Ctrl-C) or SIGTERM.
-pub(super) async fn wait_for_shutdown_signal() -> std::io::Result<()> {
+/// SIGINT (Ctrl-C) and SIGTERM, which are handled from here on.
+pub(super) struct ShutdownSignal {
     #[cfg(unix)]
-    {
-        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted,
-            _ = terminated.recv() => Ok(()),
+    signals: [tokio::signal::unix::Signal; 2],
+}
+
+impl ShutdownSignal {
+    /// Installs the handlers. Do so before telling anyone that the program runs: a signal without a handler kills it.
+    pub(super) fn install() -> std::io::Result<Self> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            Ok(ShutdownSignal { signals: [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?] })
         }
+        #[cfg(not(unix))]
+        Ok(ShutdownSignal {})
     }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+
+    /// Waits for a signal.
+    pub(super) async fn wait(mut self) -> std::io::Result<()> {
+        #[cfg(unix)]
+        {
+            let [interrupted, terminated] = &mut self.signals;
+            tokio::select! {
+                _ = interrupted.recv() => Ok(()),
+                _ = terminated.recv() => Ok(()),
+            }
+        }
+        #[cfg(not(unix))]
+        tokio::signal::ctrl_c().await
+    }
 }
