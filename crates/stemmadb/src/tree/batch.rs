@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Kind};
 use super::run::{FileSlice, Run};
-use super::run_file::{FileRecord, RunWriter};
+use super::run_file::{FileRecord, RunWriter, file_name};
 use super::version::Version;
 use super::{Table, Tree, check_key};
 use crate::Result;
@@ -122,7 +122,11 @@ impl<'t> TreeTransaction<'t> {
     /// `Io`. None of the changes is visible then. After a crash all of them may be there.
     pub(crate) fn commit(mut self) -> Result<()> {
         self.tables.iter_mut().for_each(TableChanges::settle);
-        let files = self.write_files()?;
+        let mut files = Vec::new();
+        if let Err(error) = self.write_files(&mut files) {
+            files.iter().for_each(|file| self.tree.delete_file(file));
+            return Err(error);
+        }
         if files.is_empty() && self.removed_ranges.is_empty() {
             return Ok(());
         }
@@ -142,10 +146,9 @@ impl<'t> TreeTransaction<'t> {
         })
     }
 
-    /// Writes the changes, in the order of their keys.
-    fn write_files(&self) -> Result<Vec<FileRecord>> {
+    /// Writes the changes to files, in the order of their keys.
+    fn write_files(&self, files: &mut Vec<FileRecord>) -> Result<()> {
         let tree = self.tree;
-        let mut files = Vec::new();
         let mut writer: Option<RunWriter> = None;
         let mut stored_key = Vec::new();
         for table in Table::ALL {
@@ -167,10 +170,7 @@ impl<'t> TreeTransaction<'t> {
             }
         }
         files.extend(writer.map(RunWriter::finish).transpose()?);
-        if !files.is_empty() {
-            tree.sync_directory()?;
-        }
-        Ok(files)
+        if files.is_empty() { Ok(()) } else { tree.sync_directory() }
     }
 }
 
@@ -200,9 +200,14 @@ pub(super) fn without_ranges(runs: &[Arc<Run>], ranges: &[(Vec<u8>, Vec<u8>)]) -
 const BLOCKS_PER_FILE_MIN: u64 = 8;
 
 impl Tree {
+    /// Deletes a file that was never listed. One that can't be deleted now is deleted when the tree is opened again.
+    fn delete_file(&self, file: &FileRecord) {
+        _ = self.vfs.remove(&format!("{}/{}", self.directory, file_name(file.number)));
+    }
+
     /// Creates the next run file.
     pub(super) fn create_file(&self) -> Result<RunWriter> {
         let block_bytes = (self.file_bytes / BLOCKS_PER_FILE_MIN).clamp(256, BLOCK_BYTES as u64) as usize;
-        RunWriter::create(&*self.vfs, &self.directory, self.allocate_file(), block_bytes)
+        RunWriter::create(self.vfs.clone(), &self.directory, self.allocate_file(), block_bytes)
     }
 }

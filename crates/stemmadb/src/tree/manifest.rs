@@ -11,6 +11,8 @@
 //!
 //! A checksum is XXH3-128 of the list, seeded with the offset of the record.
 //!
+//! Each record has the whole list, so a damaged record among others does no harm.
+//!
 //! Invariants: a file is flushed before the record that names it is written, and deleted only after a record that does
 //! not name it was flushed. A crash at any point therefore leaves the old list or the new one, with all of its files.
 //! A record that a crash cut off is overwritten by the next one.
@@ -142,6 +144,8 @@ pub(super) struct Manifest {
     file: Option<Arc<dyn VfsFile>>,
     /// Where the next record goes.
     end: u64,
+    /// Where a damaged record begins, if there is one.
+    damage: Option<usize>,
 }
 
 impl Manifest {
@@ -151,7 +155,7 @@ impl Manifest {
     /// `Corrupt` if there is a manifest without a valid record.
     pub(super) fn open(vfs: Arc<dyn Vfs>, directory: &str) -> Result<(Self, Option<RunList>)> {
         let path = format!("{directory}/{NAME}");
-        let mut manifest = Manifest { vfs, directory: directory.to_owned(), file: None, end: 0 };
+        let mut manifest = Manifest { vfs, directory: directory.to_owned(), file: None, end: 0, damage: None };
         let file = match manifest.vfs.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((manifest, None)),
@@ -162,12 +166,18 @@ impl Manifest {
             read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
         });
         let bytes = read.map_err(|error| Error::io(format_args!("read {path}"), error))?;
-        let Some((list, end)) = last_list(&bytes) else {
+        let Some(newest) = newest_list(&bytes) else {
             return Err(Error::corrupt(format!("{path} is damaged: it has no valid list of runs")).with_hint(REBUILD));
         };
-        manifest.end = end as u64;
+        manifest.end = newest.end as u64;
+        manifest.damage = newest.damage;
         manifest.file = Some(file);
-        Ok((manifest, Some(list)))
+        Ok((manifest, Some(newest.list)))
+    }
+
+    /// Describes a damaged record that was skipped when the manifest was opened. The newest list is not affected.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.damage.map(|offset| format!("{}/{NAME} is damaged: the record at {offset}", self.directory))
     }
 
     /// Makes `list` the newest one, durably.
@@ -210,6 +220,7 @@ impl Manifest {
         header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         file.write_at(&header, 0)?;
         self.end = HEADER_BYTES as u64;
+        self.damage = None;
         self.append(&*file, payload)?;
         self.vfs.rename(&new_path, &path)?;
         self.vfs.sync_dir(&self.directory)?;
@@ -217,16 +228,37 @@ impl Manifest {
     }
 }
 
-/// The last valid list of a manifest, and where its record ends.
-pub(super) fn last_list(bytes: &[u8]) -> Option<(RunList, usize)> {
+/// The newest list of a manifest.
+pub(super) struct NewestList {
+    pub(super) list: RunList,
+    /// Where its record ends.
+    pub(super) end: usize,
+    /// Where a damaged record begins before it, if there is one. A crash damages only the last record.
+    pub(super) damage: Option<usize>,
+}
+
+/// The last valid list of a manifest; none if there is no valid one. Damaged records are skipped: each record has the
+/// whole list.
+pub(super) fn newest_list(bytes: &[u8]) -> Option<NewestList> {
     if bytes.get(..8)? != MAGIC || bytes.get(8..HEADER_BYTES)? != FORMAT_VERSION.to_le_bytes() {
         return None;
     }
-    let (mut offset, mut last) = (HEADER_BYTES, None);
-    while let Some((list, end)) = list_at(bytes, offset) {
-        (last, offset) = (Some((list, end)), end);
+    let (mut newest, mut damage): (Option<NewestList>, _) = (None, None);
+    let mut offset = HEADER_BYTES;
+    while offset < bytes.len() {
+        match list_at(bytes, offset) {
+            Some((list, end)) => {
+                newest = Some(NewestList { list, end, damage });
+                offset = end;
+            }
+            // The length may be damaged too, so the next record may begin anywhere.
+            None => {
+                damage.get_or_insert(offset);
+                offset += 1;
+            }
+        }
     }
-    last
+    newest
 }
 
 fn list_at(bytes: &[u8], offset: usize) -> Option<(RunList, usize)> {
@@ -299,6 +331,23 @@ mod tests {
     }
 
     #[test]
+    fn damaged_record_before_the_last_one_is_skipped_and_reported() {
+        for byte in 0..4 * RECORD_HEADER_BYTES as u64 {
+            let vfs = memory();
+            let (mut manifest, _) = Manifest::open(vfs.clone(), "tree").unwrap();
+            (1..4).for_each(|state| manifest.install(&list(state)).unwrap());
+            let file = vfs.open("tree/MANIFEST").unwrap();
+            let end = manifest.end;
+            let mut flipped = [0];
+            file.read_at(&mut flipped, HEADER_BYTES as u64 + byte).unwrap();
+            file.write_at(&[flipped[0] ^ 4], HEADER_BYTES as u64 + byte).unwrap();
+            let (manifest, newest) = Manifest::open(vfs, "tree").unwrap();
+            assert_eq!((newest, manifest.end), (Some(list(3)), end), "byte {byte}");
+            assert!(manifest.problem().is_some());
+        }
+    }
+
+    #[test]
     fn manifest_without_a_valid_record_is_corrupt() {
         let vfs = memory();
         vfs.create("tree/MANIFEST").unwrap().write_at(b"STEMMANI", 0).unwrap();
@@ -312,7 +361,7 @@ mod tests {
             let mut manifest = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat();
             manifest.truncate(keep);
             manifest.extend_from_slice(&bytes);
-            last_list(&manifest);
+            newest_list(&manifest);
             RunList::decode(&bytes);
         }
     }

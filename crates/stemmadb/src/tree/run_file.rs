@@ -83,8 +83,10 @@ fn is_filtered(key: &[u8]) -> bool {
     key.first() != Some(&(Table::Postings as u8))
 }
 
-/// Writes one run file from ascending entries.
+/// Writes one run file from ascending entries. Deletes the file if it is dropped before it is finished.
 pub(super) struct RunWriter {
+    vfs: Arc<dyn Vfs>,
+    is_finished: bool,
     path: String,
     file: Arc<dyn VfsFile>,
     number: u64,
@@ -108,7 +110,7 @@ pub(super) struct RunWriter {
 
 impl RunWriter {
     /// Creates the file `number` in `directory`. A file that a crash left under this name is replaced.
-    pub(super) fn create(vfs: &dyn Vfs, directory: &str, number: u64, block_bytes: usize) -> Result<Self> {
+    pub(super) fn create(vfs: Arc<dyn Vfs>, directory: &str, number: u64, block_bytes: usize) -> Result<Self> {
         let path = format!("{directory}/{}", file_name(number));
         let created = match vfs.create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -118,6 +120,8 @@ impl RunWriter {
         };
         let file = created.map_err(|error| Error::io(format_args!("create {path}"), error))?;
         Ok(RunWriter {
+            vfs,
+            is_finished: false,
             path,
             file,
             number,
@@ -231,15 +235,25 @@ impl RunWriter {
         self.buffer.extend_from_slice(MAGIC);
         self.write_buffer()?;
         self.file.sync_data().map_err(|error| Error::io(format_args!("flush {}", self.path), error))?;
+        self.is_finished = true;
         Ok(FileRecord {
             number: self.number,
             byte_count: self.written,
             checksum,
             entry_count: self.entry_count,
             tombstone_count: self.tombstone_count,
-            first_key: self.first_key,
-            last_key: self.last_key,
+            first_key: std::mem::take(&mut self.first_key),
+            last_key: std::mem::take(&mut self.last_key),
         })
+    }
+}
+
+impl Drop for RunWriter {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // A file that can't be deleted now is deleted when the tree is opened again.
+            _ = self.vfs.remove(&self.path);
+        }
     }
 }
 

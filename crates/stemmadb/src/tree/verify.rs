@@ -43,6 +43,8 @@ impl Tree {
             let version = self.current.read().clone();
             let retired = self.installer.lock().retired.iter().filter_map(std::sync::Weak::upgrade).collect::<Vec<_>>();
             let retired: Vec<u64> = retired.iter().map(|file| file.record().number).collect();
+            let damaged_record = self.installer.lock().manifest.problem();
+            damaged_record.into_iter().for_each(|problem| report.add(problem));
             for name in self.unlisted_files()? {
                 if super::run_file::number_of(&name).is_none_or(|number| !retired.contains(&number)) {
                     report.add(format!("{}/{name} is not in the list of files", self.directory));

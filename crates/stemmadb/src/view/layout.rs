@@ -210,13 +210,10 @@ pub(super) enum Phase {
     Ready,
     /// Rows of later positions are being written, and partial reductions may be missing.
     Unfinished,
-    /// The rows are being removed.
-    Dropped,
 }
 
 impl Phase {
-    const NAMES: [(Phase, &'static str); 3] =
-        [(Phase::Ready, "ready"), (Phase::Unfinished, "unfinished"), (Phase::Dropped, "dropped")];
+    const NAMES: [(Phase, &'static str); 2] = [(Phase::Ready, "ready"), (Phase::Unfinished, "unfinished")];
 }
 
 impl SlotRecord {

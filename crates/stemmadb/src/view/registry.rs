@@ -63,8 +63,7 @@ impl ViewRegistry {
     /// Returns the names of all views that have rows, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let slots = merge::slots(&self.store()?.parts.tree.read())?;
-        let kept = slots.into_iter().filter(|(_, record)| record.phase != Phase::Dropped);
-        let mut names: Vec<String> = kept.map(|(_, record)| record.name.to_string()).collect();
+        let mut names: Vec<String> = slots.into_iter().map(|(_, record)| record.name.to_string()).collect();
         names.extend(self.materialized_views.lock().keys().cloned());
         names.sort();
         names.dedup();
@@ -309,7 +308,7 @@ fn assign_slot(store: &Store, mapping: &dyn Mapping, slots: Slots, next_slot: Sl
     let mut obsolete = Vec::new();
     for (slot, record) in slots {
         // A slot ahead of the log belongs to another log, for example one that was replaced by an older copy.
-        let is_usable = record.phase != Phase::Dropped && record.position <= published;
+        let is_usable = record.position <= published;
         if is_usable && *record.name != *mapping.name() {
             continue;
         }
