@@ -4,7 +4,8 @@
 //! cost no processor time and no thread.
 //!
 //! Invariants:
-//! - One kind of work of one database never runs twice at the same time. If it is scheduled while it runs, it runs again.
+//! - One kind of work of one database never runs twice at the same time. If it is scheduled while it runs, it runs
+//!   again.
 //! - Long work never occupies all threads, so a flush is never late because of a checkpoint.
 //! - After [`Registration::stop`], no work of the database runs or begins.
 //!

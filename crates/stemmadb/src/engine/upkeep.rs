@@ -13,8 +13,8 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tree::MergeGoal;
 use crate::{Error, Result};
 
-/// A memtable that was not written to for this long is merged, so that later reads find everything in the tree; and runs
-/// of the tree are merged further.
+/// A memtable that was not written to for this long is merged, so that later reads find everything in the tree; and
+/// runs of the tree are merged further.
 const IDLE: Duration = Duration::from_millis(300);
 
 /// Idle memtables below this size are not merged: reading through them costs next to nothing.
