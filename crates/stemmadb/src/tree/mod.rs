@@ -32,6 +32,7 @@ mod run_file;
 mod verify;
 mod version;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -242,11 +243,11 @@ impl fmt::Debug for Tree {
 }
 
 impl Tree {
-    /// Opens the tree in `directory`; an empty one if there is no manifest. Reads only the manifest; files are opened
-    /// when they are first read. Files that the manifest does not list are deleted.
+    /// Opens the tree in `directory`; an empty one if there is no manifest. Reads only the manifest and the names of
+    /// the files; files are opened when they are first read. Files that the manifest does not list are deleted.
     ///
     /// # Errors
-    /// `Corrupt` if the manifest is damaged.
+    /// `Corrupt` if the manifest is damaged, or a file is missing.
     pub(crate) fn open(vfs: Arc<dyn Vfs>, directory: &str, options: TreeOptions) -> Result<Self> {
         let (manifest, list) = Manifest::open(vfs.clone(), directory)?;
         let is_new = list.is_none();
@@ -283,6 +284,7 @@ impl Tree {
             run_count: version.runs.len().into(),
             current: RwLock::new(Arc::new(version)),
         };
+        tree.refuse_missing_files()?;
         if !options.read_only {
             if is_new {
                 tree.create_directory()?;
@@ -297,6 +299,20 @@ impl Tree {
         created.map_err(|error| Error::io(format_args!("create {}", self.directory), error))
     }
 
+    /// Returns `Corrupt` if a listed file does not exist, as in a copy that was made while files were merged.
+    fn refuse_missing_files(&self) -> Result<()> {
+        let present: HashSet<u64> = self.file_names()?.iter().filter_map(|name| run_file::number_of(name)).collect();
+        match self.current.read().file_numbers().difference(&present).min() {
+            Some(number) => Err(run_file::missing(&format!("{}/{}", self.directory, run_file::file_name(*number)))),
+            None => Ok(()),
+        }
+    }
+
+    fn file_names(&self) -> Result<Vec<String>> {
+        let names = self.vfs.list(&self.directory);
+        names.map_err(|error| Error::io(format_args!("list {}", self.directory), error))
+    }
+
     /// Deletes the files of earlier lists and versions.
     fn delete_unlisted_files(&self) -> Result<()> {
         for name in self.unlisted_files()? {
@@ -308,8 +324,7 @@ impl Tree {
 
     /// The names of the files in the directory that the current version does not list.
     fn unlisted_files(&self) -> Result<Vec<String>> {
-        let names = self.vfs.list(&self.directory);
-        let mut names = names.map_err(|error| Error::io(format_args!("list {}", self.directory), error))?;
+        let mut names = self.file_names()?;
         let listed = self.current.read().file_numbers();
         names.retain(|name| {
             let is_listed = run_file::number_of(name).is_some_and(|number| listed.contains(&number));

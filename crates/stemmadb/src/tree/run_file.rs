@@ -78,6 +78,12 @@ fn damaged(number: u64, what: impl std::fmt::Display) -> Error {
     Error::corrupt(format!("tree/{} is damaged: {what}", file_name(number))).with_hint(REBUILD)
 }
 
+/// The error for a listed file that does not exist.
+#[cold]
+pub(super) fn missing(path: &str) -> Error {
+    Error::corrupt(format!("{path} is missing")).with_hint(REBUILD)
+}
+
 /// Whether the filter of a file contains a key: scans, which filters don't help, read the other tables.
 fn is_filtered(key: &[u8]) -> bool {
     key.first() != Some(&(Table::Postings as u8))
@@ -393,7 +399,7 @@ impl RunFile {
         let file = match self.vfs.open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::corrupt(format!("{} is missing", self.path)).with_hint(REBUILD));
+                return Err(missing(&self.path));
             }
             Err(error) => return Err(Error::io(format_args!("open {}", self.path), error)),
         };

@@ -482,6 +482,18 @@ fn flipped_bits_are_never_silent() {
 }
 
 #[test]
+fn missing_file_is_reported_when_the_tree_is_opened() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let tree = open(vfs.clone(), 4 << 10).unwrap();
+    put(&tree, Table::Docs, &[(b"a", b"1")]);
+    drop(tree);
+    vfs.remove("tree/0000000001.run").unwrap();
+    let error = open(vfs, 4 << 10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.message(), "tree/0000000001.run is missing");
+}
+
+#[test]
 fn files_that_are_not_listed_are_deleted_when_the_tree_is_opened() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let tree = open(vfs.clone(), 4 << 10).unwrap();
