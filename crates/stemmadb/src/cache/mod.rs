@@ -29,7 +29,7 @@ impl ReadCaches {
     /// Creates caches of at most `bytes_max`. No column is built whose estimated cost exceeds `column_cost_max` rows.
     pub(crate) fn new(bytes_max: u64, column_cost_max: u64) -> Self {
         ReadCaches {
-            documents: DocumentCache::new(bytes_max / 4),
+            documents: DocumentCache::new(bytes_max / 8 * 3),
             id_directory: IdDirectory::new(bytes_max / 8),
             columns: NewestColumns::new(bytes_max / 8 * 3, column_cost_max),
             histograms: HistogramCache::default(),

@@ -107,7 +107,7 @@ impl<'t> TreeTransaction<'t> {
     /// Removes the rows from `lower` (included) to `upper` (excluded) that earlier transactions wrote. Costs the same
     /// however many there are.
     pub(crate) fn remove_range(&mut self, table: Table, lower: &[u8], upper: &[u8]) {
-        self.remove_stored_range(table.stored_key(lower), table.stored_key(upper));
+        self.remove_stored_range(table.stored_key(lower).to_vec(), table.stored_key(upper).to_vec());
     }
 
     pub(super) fn remove_stored_range(&mut self, lower: Vec<u8>, upper: Vec<u8>) {

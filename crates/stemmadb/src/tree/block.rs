@@ -22,6 +22,8 @@ pub(super) const BLOCK_BYTES: usize = 8 << 10;
 
 const RESTART_INTERVAL: usize = 16;
 const OFFSET_BYTES: usize = 4;
+/// Most keys are shorter.
+const KEY_BYTES: usize = 48;
 
 /// What an entry does to the row of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,7 +214,7 @@ impl BlockCursor {
         BlockCursor {
             block,
             next: 0,
-            key: Vec::new(),
+            key: Vec::with_capacity(KEY_BYTES),
             kind: Kind::Put,
             value: (0, 0),
             interval: Vec::new(),

@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::batch::{is_tombstone, without_ranges};
 use super::block::Kind;
 use super::merge::MergeCursor;
@@ -140,7 +142,8 @@ impl Tree {
 
     /// Merges the entries from `position` on into one file.
     fn merge_part(&self, inputs: &[&Arc<Run>], position: &[u8], is_bottom: bool) -> Result<Step> {
-        let bounds = Bounds { lower: position.to_vec(), is_after: false, upper: vec![u8::MAX], includes_upper: false };
+        let bounds =
+            Bounds { lower: position.into(), is_after: false, upper: smallvec![u8::MAX], includes_upper: false };
         let runs = inputs.iter().copied();
         let mut entries = MergeCursor::new(runs, bounds, Direction::Ascending, self.operator.clone(), false)?;
         let mut writer: Option<RunWriter> = None;

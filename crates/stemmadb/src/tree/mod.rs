@@ -49,7 +49,7 @@ use crate::{Error, Result};
 use cache::BlockCache;
 use manifest::{Manifest, RunList};
 use merging::MergeState;
-use run::{FileSlice, Run};
+use run::{FileSlice, Run, StoredKey};
 use run_file::{FileRecord, RunFile};
 use version::Version;
 
@@ -105,8 +105,8 @@ impl Table {
     }
 
     /// A key of the table as it is stored.
-    fn stored_key(self, key: &[u8]) -> Vec<u8> {
-        let mut stored = Vec::with_capacity(TABLE_BYTES + key.len());
+    fn stored_key(self, key: &[u8]) -> StoredKey {
+        let mut stored = StoredKey::with_capacity(TABLE_BYTES + key.len());
         stored.push(self as u8);
         stored.extend_from_slice(key);
         stored

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Direction;
 use super::block::{BlockCursor, Kind};
 use super::run_file::RunFile;
@@ -105,13 +107,16 @@ impl Run {
     }
 }
 
-/// The bounds of a scan, as complete keys.
+/// A complete key. Most are short.
+pub(super) type StoredKey = SmallVec<[u8; 48]>;
+
+/// The bounds of a scan.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
-    pub(super) lower: Vec<u8>,
+    pub(super) lower: StoredKey,
     /// Whether the scan begins above `lower`, not at it.
     pub(super) is_after: bool,
-    pub(super) upper: Vec<u8>,
+    pub(super) upper: StoredKey,
     /// Whether the scan includes `upper`.
     pub(super) includes_upper: bool,
 }
@@ -316,26 +321,28 @@ impl RunCursor {
     }
 
     fn enter_slice_ascending(&mut self, bounds: &Bounds) -> Result<bool> {
-        let slice = &self.run.slices[self.slice];
-        let (from, is_after) = match slice.lower.clone() {
-            Some(lower) if &*lower > bounds.lower.as_slice() => (lower.to_vec(), false),
-            _ => (bounds.lower.clone(), bounds.is_after),
+        let run = self.run.clone();
+        let slice = &run.slices[self.slice];
+        let (from, is_after) = match slice.lower.as_deref() {
+            Some(lower) if lower > bounds.lower.as_slice() => (lower, false),
+            _ => (bounds.lower.as_slice(), bounds.is_after),
         };
-        let block = slice.file.index()?.find(&from);
+        let block = slice.file.index()?.find(from);
         self.load(block, bounds)?;
-        let found = self.entries_mut().seek(&from, is_after);
+        let found = self.entries_mut().seek(from, is_after);
         self.settle_found(found, bounds)
     }
 
     fn enter_slice_descending(&mut self, bounds: &Bounds) -> Result<bool> {
-        let slice = &self.run.slices[self.slice];
-        let (from, is_including) = match slice.upper.clone() {
-            Some(upper) if &*upper <= bounds.upper.as_slice() => (upper.to_vec(), false),
-            _ => (bounds.upper.clone(), bounds.includes_upper),
+        let run = self.run.clone();
+        let slice = &run.slices[self.slice];
+        let (from, is_including) = match slice.upper.as_deref() {
+            Some(upper) if upper <= bounds.upper.as_slice() => (upper, false),
+            _ => (bounds.upper.as_slice(), bounds.includes_upper),
         };
-        let block = slice.file.index()?.find(&from);
+        let block = slice.file.index()?.find(from);
         self.load(block, bounds)?;
-        let found = self.entries_mut().seek_before(&from, is_including);
+        let found = self.entries_mut().seek_before(from, is_including);
         self.settle_found(found, bounds)
     }
 }

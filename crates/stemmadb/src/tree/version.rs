@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::block::{Block, BlockCursor, Kind};
 use super::manifest::{RunRecord, SliceRecord};
 use super::merge::{MergeCursor, Scan};
@@ -111,12 +113,12 @@ impl TreeSnapshot {
             return Ok(Scan::empty());
         }
         let (lower, is_after) = match lower {
-            Bound::Unbounded => (vec![table as u8], false),
+            Bound::Unbounded => (smallvec![table as u8], false),
             Bound::Included(key) => (table.stored_key(key), false),
             Bound::Excluded(key) => (table.stored_key(key), true),
         };
         let (upper, includes_upper) = match upper {
-            Bound::Unbounded => (vec![table as u8 + 1], false),
+            Bound::Unbounded => (smallvec![table as u8 + 1], false),
             Bound::Included(key) => (table.stored_key(key), true),
             Bound::Excluded(key) => (table.stored_key(key), false),
         };
