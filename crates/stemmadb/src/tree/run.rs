@@ -108,7 +108,7 @@ impl Run {
 }
 
 /// A complete key. Most are short.
-pub(super) type StoredKey = SmallVec<[u8; 48]>;
+pub(super) type StoredKey = SmallVec<[u8; 64]>;
 
 /// The bounds of a scan.
 #[derive(Debug, Clone)]
