@@ -133,8 +133,8 @@ pub(crate) struct LogStatistics {
     pub(crate) recycle_count: u64,
 }
 
-/// The log of one database. Methods may be called from any thread. [`DatabaseLock`](crate::vfs::DatabaseLock) allows one
-/// log per directory.
+/// The log of one database. Methods may be called from any thread. [`DatabaseLock`](crate::vfs::DatabaseLock) allows
+/// one log per directory.
 ///
 /// Dropping it does not flush: uncommitted frames may be lost, as in a crash. Use [`Log::close`] for an orderly
 /// shutdown.
