@@ -28,7 +28,7 @@ use crate::log::{Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
-use crate::tree::{MergeGoal, Table};
+use crate::tree::Table;
 use crate::value::Body;
 
 /// A segment is compacted in the background when less than this share of its bytes, in percent, is live.
@@ -68,7 +68,7 @@ impl Store {
             freed_bytes += used;
             progress(Progress { done: freed_bytes, total: total.max(freed_bytes) });
         }
-        while self.parts.tree.merge_step(MergeGoal::All)? {}
+        self.parts.tree.merge_all()?;
         Ok(freed_bytes)
     }
 

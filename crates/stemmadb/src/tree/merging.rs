@@ -95,6 +95,18 @@ impl Tree {
         Ok(true)
     }
 
+    /// Merges everything that is committed now into one run without tombstones. Commits meanwhile don't prolong it: it
+    /// completes the merge that is going on, and then does at most one of all runs.
+    ///
+    /// # Errors
+    /// Those of [`Tree::merge_step`].
+    pub(crate) fn merge_all(&self) -> Result<()> {
+        for _ in 0..2 {
+            while self.merge_step(MergeGoal::All)? && self.merging.lock().merge.is_some() {}
+        }
+        Ok(())
+    }
+
     /// Does one step of a merge; returns what is left of it.
     fn step(&self, merge: Merge) -> Result<Option<Merge>> {
         // Whatever is removed from here on must be removed from the result of the step.

@@ -284,12 +284,13 @@ impl Tree {
             run_count: version.runs.len().into(),
             current: RwLock::new(Arc::new(version)),
         };
-        tree.refuse_missing_files()?;
+        let names = tree.file_names()?;
+        tree.refuse_missing_files(&names)?;
         if !options.read_only {
             if is_new {
                 tree.create_directory()?;
             }
-            tree.delete_unlisted_files()?;
+            tree.delete_unlisted_files(names)?;
         }
         Ok(tree)
     }
@@ -300,8 +301,8 @@ impl Tree {
     }
 
     /// Returns `Corrupt` if a listed file does not exist, as in a copy that was made while files were merged.
-    fn refuse_missing_files(&self) -> Result<()> {
-        let present: HashSet<u64> = self.file_names()?.iter().filter_map(|name| run_file::number_of(name)).collect();
+    fn refuse_missing_files(&self, names: &[String]) -> Result<()> {
+        let present: HashSet<u64> = names.iter().filter_map(|name| run_file::number_of(name)).collect();
         match self.current.read().file_numbers().difference(&present).min() {
             Some(number) => Err(run_file::missing(&format!("{}/{}", self.directory, run_file::file_name(*number)))),
             None => Ok(()),
@@ -314,23 +315,22 @@ impl Tree {
     }
 
     /// Deletes the files of earlier lists and versions.
-    fn delete_unlisted_files(&self) -> Result<()> {
-        for name in self.unlisted_files()? {
+    fn delete_unlisted_files(&self, names: Vec<String>) -> Result<()> {
+        for name in self.unlisted(names) {
             let path = format!("{}/{name}", self.directory);
             self.vfs.remove(&path).map_err(|error| Error::io(format_args!("delete {path}"), error))?;
         }
         Ok(())
     }
 
-    /// The names of the files in the directory that the current version does not list.
-    fn unlisted_files(&self) -> Result<Vec<String>> {
-        let mut names = self.file_names()?;
+    /// The names of files that the current version does not list.
+    fn unlisted(&self, mut names: Vec<String>) -> Vec<String> {
         let listed = self.current.read().file_numbers();
         names.retain(|name| {
             let is_listed = run_file::number_of(name).is_some_and(|number| listed.contains(&number));
             !is_listed && name != manifest::NAME
         });
-        Ok(names)
+        names
     }
 
     /// The newest committed state. Costs a clone of an `Arc`. It may outlive the tree.
@@ -435,7 +435,7 @@ fn check_key(table: Table, key: &[u8]) -> Result<()> {
 }
 
 /// Whether the bounds cross, so that no key is between them.
-fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+pub(crate) fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     match (lower, upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,

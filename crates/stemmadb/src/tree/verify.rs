@@ -45,7 +45,7 @@ impl Tree {
             let retired: Vec<u64> = retired.iter().map(|file| file.record().number).collect();
             let damaged_record = self.installer.lock().manifest.problem();
             damaged_record.into_iter().for_each(|problem| report.add(problem));
-            for name in self.unlisted_files()? {
+            for name in self.unlisted(self.file_names()?) {
                 if super::run_file::number_of(&name).is_none_or(|number| !retired.contains(&number)) {
                     report.add(format!("{}/{name} is not in the list of files", self.directory));
                 }

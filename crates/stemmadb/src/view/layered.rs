@@ -148,7 +148,8 @@ impl Layered {
         };
         let bounds = (tree_lower.as_ref().map(Vec::as_slice), tree_upper.as_ref().map(Vec::as_slice));
         let rows = self.tree.scan(Table::Views, bounds.0, bounds.1, direction)?;
-        let changes: OverlayIter<'_> = if self.overlay.is_empty() || is_empty_range(lower, upper) {
+        // `OrdMap::range` must not be called with crossed bounds.
+        let changes: OverlayIter<'_> = if self.overlay.is_empty() || tree::is_crossed(lower, upper) {
             Box::new(std::iter::empty())
         } else {
             let range = self.overlay.changes.range::<_, [u8]>((lower, upper));
@@ -169,17 +170,6 @@ impl Layered {
             needs_row: true,
             needs_change: true,
         })
-    }
-}
-
-/// Whether the range is empty or reversed; `OrdMap::range` must not be called with such bounds.
-fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
-    match (lower, upper) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
-            lower >= upper
-        }
     }
 }
 
