@@ -44,8 +44,14 @@ bench-all scale="small":
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # Pages and plots in docs/, and full tables beside the results file, from a results file.
-bench-docs results:
-    cargo run -p stemmadb-bench -- report {{results}} docs
+bench-docs results *options:
+    cargo run -p stemmadb-bench -- report {{results}} docs {{options}}
+
+# One database that grows to 5,000,000 documents (about an hour; `--scale huge` has 10,000,000). To include it in the
+# pages: `just bench-docs RESULTS --also target/results/growth.json`.
+bench-growth scale="full" *options:
+    cargo run --release -p stemmadb-bench -- growth --scale {{scale}} --markdown target/report/growth.md \
+        --json target/results/growth.json {{options}}
 
 # docs/reliability.md and results/reliability/README.md from recorded test outputs. `just reliability run soak
 # power-images` first runs these rows and records their output; without names it runs all of them, for hours.
@@ -102,7 +108,7 @@ nightly-damage damages="2000":
 nightly-copies copies="10000":
     STEMMA_COPIES={{copies}} STEMMA_COPY_SEED=$RANDOM cargo test -p stemmadb --test copies -- --nocapture
 
-# Thread interleavings of five scenes.
+# Thread interleavings of six scenes.
 nightly-schedules schedules="20000":
     STEMMA_SCHEDULES={{schedules}} STEMMA_SCHEDULE_SEED=$RANDOM cargo test -p stemmadb --features shuttle --test interleavings -- --nocapture --test-threads 1
 

@@ -24,6 +24,8 @@ pub(crate) struct Command {
     pub(crate) plots: fn(&Results) -> Vec<(String, Figure)>,
     /// Approximate duration in seconds at small and at full scale, for the progress estimate.
     pub(crate) seconds: (u64, u64),
+    /// Whether `run` includes it without being asked.
+    pub(crate) is_in_default_run: bool,
 }
 
 const CORE: Command = Command {
@@ -36,10 +38,11 @@ const CORE: Command = Command {
     page: Results::to_markdown,
     plots: |_| Vec::new(),
     seconds: (100, 600),
+    is_in_default_run: true,
 };
 
 /// All experiments, in the order in which `run` executes them.
-pub(crate) const COMMANDS: [Command; 10] = [
+pub(crate) const COMMANDS: [Command; 11] = [
     CORE,
     Command {
         name: "live",
@@ -103,6 +106,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         page: commerce::page,
         plots: commerce::plots,
         seconds: (100, 480),
+        ..CORE
     },
     Command {
         name: "batches",
@@ -138,6 +142,20 @@ pub(crate) const COMMANDS: [Command; 10] = [
         prose: include_str!("pages/http.md"),
         plots: charts::http,
         seconds: (60, 40),
+        ..CORE
+    },
+    Command {
+        name: "growth",
+        title: "cost by number of documents",
+        experiments: &["growth"],
+        run: Bench::growth,
+        settings: || {
+            "`Durability::Sync` and all other options default; SQLite: as elsewhere, synchronous FULL".to_owned()
+        },
+        prose: include_str!("pages/growth.md"),
+        plots: charts::growth,
+        seconds: (240, 4_000),
+        is_in_default_run: false,
         ..CORE
     },
 ];

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use commands::Command;
-use experiments::Bench;
+use experiments::{Bench, growth};
 use harness::{Clock, Machine, Results, ScratchDirectory};
 use report::columns;
 use stemmadb_server::script;
@@ -55,7 +55,7 @@ struct Arguments {
 enum Experiment {
     /// Run several experiments, or all of them; resumes an interrupted run
     Run {
-        /// Names of the experiments; all if empty
+        /// Names of the experiments; all except `growth` if empty
         experiments: Vec<String>,
         #[command(flatten)]
         run: Run,
@@ -72,6 +72,9 @@ enum Experiment {
         results: PathBuf,
         /// Directory for the pages and plots; full tables go beside the results file, into a directory of the same name
         directory: PathBuf,
+        /// Another results file whose rows are included, such as that of `growth`
+        #[arg(long, value_name = "RESULTS")]
+        also: Vec<PathBuf>,
     },
     /// Inserts, reads by id, queries, disk space and memory, compared with SQLite
     Core(Run),
@@ -94,6 +97,13 @@ enum Experiment {
     Encodings(Run),
     /// DODB's experiment: lookups of cars uncached, cached and in memory, compared with files and links
     Caches(Run),
+    /// Growth of one database to millions of documents: inserts, reads, opening, rebuilding, mixed load; many databases
+    Growth {
+        #[command(flatten)]
+        run: Run,
+        #[command(flatten)]
+        options: growth::Options,
+    },
     /// Serve the databases in a directory until stdin ends
     #[command(hide = true)]
     ServeChild { directory: PathBuf, durability: String },
@@ -109,13 +119,17 @@ enum Experiment {
     /// Import documents, for measuring memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
+    /// Measure one engine of `growth`
+    #[command(hide = true)]
+    GrowthChild { request: String },
 }
 
 // The `run` command has an argument group of the same name.
 #[derive(clap::Args)]
 #[group(skip)]
 struct Run {
-    /// Amount of work: up to 100,000 documents and 100 shoppers, or up to 1,000,000 and 1,000
+    /// Amount of work: up to 100,000 documents and 100 shoppers, or up to 1,000,000 and 1,000;
+    /// `growth` has 5,000,000 documents at full scale
     #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
     scale: ScaleChoice,
     /// Write the rows to this file as JSON
@@ -146,6 +160,8 @@ enum ScaleChoice {
     Tiny,
     Small,
     Full,
+    /// As full, with 10,000,000 documents for `growth`
+    Huge,
 }
 
 impl ScaleChoice {
@@ -154,6 +170,7 @@ impl ScaleChoice {
             ScaleChoice::Tiny => experiments::TINY,
             ScaleChoice::Small => experiments::SMALL,
             ScaleChoice::Full => experiments::FULL,
+            ScaleChoice::Huge => experiments::HUGE,
         }
     }
 }
@@ -195,9 +212,9 @@ fn run(arguments: &Arguments) -> Result<()> {
             };
             run::run(experiments, run, results, &name).map(|_| ())
         }
-        Experiment::Report { results, directory } => {
+        Experiment::Report { results, directory, also } => {
             let how = "cargo run --release -p stemmadb-bench --";
-            report::write(results, how, directory)
+            report::write(results, also, how, directory)
         }
         Experiment::Core(run) => measure(run, "core"),
         Experiment::Live(run) => measure(run, "live"),
@@ -213,11 +230,18 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Encodings(run) => measure(run, "encodings"),
         Experiment::Caches(run) => measure(run, "caches"),
         Experiment::ServeChild { directory, durability } => server::run_child(directory.clone(), durability),
+        Experiment::Growth { run, options } => measure_with(run, "growth", options),
+        Experiment::GrowthChild { request } => experiments::growth_child(request),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
 
 fn measure(run: &Run, name: &str) -> Result<()> {
+    measure_with(run, name, &growth::Options::default())
+}
+
+/// Runs an experiment; the options matter only to `growth`.
+fn measure_with(run: &Run, name: &str, growth: &growth::Options) -> Result<()> {
     let experiment = Command::by_name(name).ok_or_else(|| format!("no experiment is called {name}"))?;
     let scale = run.scale.scale();
     if cfg!(debug_assertions) {
@@ -233,12 +257,13 @@ fn measure(run: &Run, name: &str) -> Result<()> {
     let machine = Machine::detect(scratch.path(), versions, settings);
     let results = Results::new(machine, harness::commit(), run.json.as_deref());
     let mut bench = Bench::new(scale, scratch, results, clock, run.only.clone());
+    bench.growth = growth.clone();
     (experiment.run)(&mut bench)?;
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    let page =
-        (experiment.page)(&bench.results, &report::opening(experiment), &command(experiment.name, scale.name, run));
+    let command = command(experiment.name, scale.name, run) + &growth.to_arguments();
+    let page = (experiment.page)(&bench.results, &report::opening(experiment), &command);
     if !run.quiet {
         print!("{page}");
     }

@@ -10,7 +10,7 @@ use crate::harness::{Results, commit};
 use crate::report::columns;
 use crate::{Result, Run, ScaleChoice};
 
-/// Runs the named experiments, or all; writes their rows to `directory/<name>.json`.
+/// Runs the named experiments, or all of the default run; writes their rows to `directory/<name>.json`.
 pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> Result<PathBuf> {
     let commands = selected_commands(names)?;
     let scale = run.scale.scale().name;
@@ -56,7 +56,7 @@ pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> 
 
 fn selected_commands(names: &[String]) -> Result<Vec<&'static Command>> {
     if names.is_empty() {
-        return Ok(COMMANDS.iter().collect());
+        return Ok(COMMANDS.iter().filter(|command| command.is_in_default_run).collect());
     }
     let all = || COMMANDS.map(|command| command.name).join(", ");
     names
@@ -94,7 +94,7 @@ struct TimeEstimate {
 
 impl TimeEstimate {
     fn new(commands: &[&Command], scale: ScaleChoice) -> Self {
-        let is_full = matches!(scale, ScaleChoice::Full);
+        let is_full = matches!(scale, ScaleChoice::Full | ScaleChoice::Huge);
         let mut estimate = TimeEstimate { is_full, left: 0, expected: 0, taken: 0.0 };
         estimate.left = commands.iter().map(|command| estimate.expected_seconds(command)).sum();
         estimate

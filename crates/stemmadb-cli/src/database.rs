@@ -650,7 +650,7 @@ impl Database {
     pub(crate) fn info(&self) -> Result<Object> {
         let info = self.inner.info()?;
         let directory = self.inner.path().map(|path| path.display().to_string());
-        let fields: [(&str, Value); 13] = [
+        let fields: [(&str, Value); 15] = [
             ("directory", directory.map_or(Value::Null, Value::from)),
             ("document_count", info.document_count.into()),
             ("deleted_count", info.deleted_count.into()),
@@ -659,6 +659,8 @@ impl Database {
             ("log_bytes", info.log_bytes.into()),
             ("log_live_bytes", info.live_bytes.into()),
             ("tree_bytes", info.tree_bytes.into()),
+            ("tree_live_bytes", info.tree_live_bytes.into()),
+            ("tree_held_bytes", info.tree_held_bytes.into()),
             ("memtable_bytes", info.memory_bytes.into()),
             ("segment_count", info.segment_count.into()),
             ("path_count", info.path_count.into()),

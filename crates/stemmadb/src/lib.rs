@@ -72,7 +72,8 @@ pub use collection::{Collection, Entry, Session};
 pub use database::Database;
 pub use document::{Attachment, Document, File, FileContent};
 pub use engine::{
-    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, Progress, SweepReport, Transaction,
+    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, OldestSnapshot, Progress, SweepReport,
+    Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};

@@ -129,3 +129,30 @@ fn all_damage_to_attachments_is_detected() {
     }
     println!("{rounds} contents damaged, all found");
 }
+
+#[test]
+fn stray_and_missing_files_of_the_tree_are_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("original.stemma");
+    original(&path);
+    let damages = |db: &Database| -> Vec<String> {
+        db.maintenance().check().unwrap().damages.into_iter().map(|damage| damage.what).collect()
+    };
+    let db = Database::open_with(&path, options()).unwrap();
+    assert_eq!(damages(&db), [""; 0]);
+    for name in ["0000099999.run", "copy of MANIFEST"] {
+        std::fs::write(path.join("tree").join(name), "x").unwrap();
+        assert_eq!(damages(&db), [format!("tree/{name} is not in the list of files")]);
+        std::fs::remove_file(path.join("tree").join(name)).unwrap();
+    }
+    std::fs::write(path.join("tree/0000099999.run"), "x").unwrap();
+    db.close().unwrap();
+    let db = Database::open_with(&path, options()).unwrap();
+    assert!(!path.join("tree/0000099999.run").exists(), "opening deletes what the list does not name");
+    assert_eq!(damages(&db), [""; 0]);
+    let mut files = path.join("tree").read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let run = files.find(|file| file.extension() == Some("run".as_ref())).unwrap();
+    std::fs::remove_file(&run).unwrap();
+    let missing = format!("tree/{} is missing", run.file_name().unwrap().display());
+    assert!(damages(&db).contains(&missing), "{:?}", damages(&db));
+}

@@ -1,6 +1,6 @@
 //! Queries through the public API: equal results from memtable, tree and both, before and after a restart.
 
-use stemmadb::{Database, DocumentId, Edit, Options, Selector, Sequence, Value, field, not};
+use stemmadb::{Database, DocumentId, Durability, Edit, Options, Selector, Sequence, Value, field, not};
 
 fn selector(json: &str) -> Selector {
     Selector::parse(&Value::parse(json.as_bytes()).unwrap()).unwrap()
@@ -132,4 +132,30 @@ fn limit_spans_chunks() {
     let expected = [vec!["doc-00000".to_owned()], all(65_536)].concat();
     assert_eq!((pages(1), pages(7)), (expected.clone(), expected));
     assert_eq!(db.find(&late).count().unwrap(), 465);
+}
+
+#[test]
+fn long_result_is_complete_and_in_order() {
+    // Enough documents for batches that two threads read, with few and with many of them in the cache.
+    const COUNT: u64 = 9_000;
+    let options = Options::new().cache_bytes(0).memory_bytes(1 << 20).durability(Durability::None);
+    let db = Database::in_memory_with(options).unwrap();
+    let body =
+        |number: u64| serde_json::json!({"number": number, "place": number * 7_919 % COUNT, "text": "x".repeat(100)});
+    db.write(|transaction| {
+        (0..COUNT).try_for_each(|number| transaction.insert(&format!("d{number:05}"), &body(number)).map(|_| ()))
+    })
+    .unwrap();
+    db.maintenance().checkpoint().unwrap();
+    let within = selector(r#"{"place":{"$gte":1000,"$lt":7000}}"#);
+    for _ in 0..2 {
+        let found = db.find(within.clone()).documents().unwrap();
+        let is_expected = |number: &u64| (1_000..7_000).contains(&(number * 7_919 % COUNT));
+        let expected: Vec<u64> = (0..COUNT).filter(is_expected).collect();
+        let numbers = found.iter().map(|document| document.get("number").unwrap().unwrap().as_u64().unwrap());
+        assert_eq!(numbers.collect::<Vec<_>>(), expected);
+        assert!(
+            found.iter().zip(&expected).all(|(document, number)| document.id().as_str() == format!("d{number:05}"))
+        );
+    }
 }

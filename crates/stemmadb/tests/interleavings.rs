@@ -14,7 +14,8 @@
 //! where its document was moved in the meantime (`compactions_and_snapshots`); a watcher that starts during
 //! publication, or a transaction queued for watchers that are no longer there (`watchers`); a log that continues after
 //! a failed flush, or a checkpoint that merges writes that are not visible yet (`a_failing_disk`: rejected writes are
-//! read).
+//! read); files that are deleted when the list no longer names them, or retired files that `check` does not know of
+//! (`merges_and_snapshots`).
 //!
 //! `cargo test -p stemmadb --features shuttle --test interleavings`
 
@@ -195,6 +196,49 @@ fn compactions_and_snapshots() {
         let numbers: Vec<_> =
             (0..6).map(|number| db.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap()).collect();
         assert_eq!(numbers, [200, 201, 202, 203, 104, 105].map(|number: u64| Some(number.into())));
+    });
+}
+
+/// Runs of the tree are merged beside commits and a check, while a snapshot that reads the old files is dropped: it
+/// reads what it always did, and its files are deleted once, after it.
+#[test]
+fn merges_and_snapshots() {
+    run_scenario("merges and snapshots", |seed| {
+        let storage = TestStorage::new(seed);
+        let db = storage.open(options()).unwrap();
+        for number in 0..4 {
+            db.insert(&format!("{number}"), &body(number)).unwrap();
+            db.maintenance().checkpoint().unwrap();
+        }
+        let held = db.snapshot().unwrap();
+        let merger = thread::spawn({
+            let db = db.clone();
+            move || _ = db.maintenance().compact().unwrap()
+        });
+        let writer = thread::spawn({
+            let db = db.clone();
+            move || {
+                for step in 0..2 {
+                    db.upsert(&format!("{step}"), &body(step + 200)).unwrap();
+                    db.maintenance().checkpoint().unwrap();
+                }
+            }
+        });
+        let reader = thread::spawn(move || {
+            // Files are opened when they are first read.
+            for number in (0..4_u64).rev() {
+                let found = held.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap().unwrap();
+                assert_eq!(found.as_u64(), Some(number), "a snapshot does not change");
+            }
+            assert_eq!(held.find(field("kind").eq("k")).count().unwrap(), 4);
+        });
+        expect_sound(&db);
+        [merger, writer, reader].into_iter().for_each(|thread| thread.join().unwrap());
+        let info = db.info().unwrap();
+        assert_eq!((info.tree_held_bytes, info.oldest_snapshot), (0, None), "the snapshot's files are deleted");
+        assert_eq!(storage.disk().missed_remove_count(), 0, "a file is deleted once");
+        assert_eq!(db.find(field("kind").eq("k")).count().unwrap(), 4);
+        expect_sound(&db);
     });
 }
 

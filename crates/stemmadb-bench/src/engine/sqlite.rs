@@ -101,6 +101,47 @@ impl Sqlite {
         Ok(transaction.map_or(Ok(()), |transaction| transaction.commit())?)
     }
 
+    /// Opens another connection to the file `path`, for reading beside a writer.
+    pub(crate) fn open_reader(path: &Path, layout: &Layout) -> Result<Self> {
+        let sqlite = Self::open(path, layout)?;
+        // Many readers with the usual page cache would not fit into memory; they also read mapped pages.
+        sqlite.connection.pragma_update(None, "cache_size", -(32 << 10))?;
+        Ok(sqlite)
+    }
+
+    /// Inserts a document, or replaces it.
+    pub(crate) fn upsert(&self, id: &str, json: &str) -> Result<()> {
+        let sql = "INSERT INTO documents VALUES (?1, ?2) ON CONFLICT(id) DO UPDATE SET body = excluded.body";
+        self.connection.prepare_cached(sql)?.execute((id, json))?;
+        Ok(())
+    }
+
+    /// Counts the matching documents by the text in `field`.
+    pub(crate) fn group_counts(&self, condition: &Condition, field: &str) -> Result<Vec<(String, u64)>> {
+        let filter = sql::condition(condition)?;
+        let sql = format!("SELECT {}, count(*) FROM documents WHERE {filter} GROUP BY 1", value_at(field));
+        let mut values = Vec::new();
+        sql::parameters(condition, &mut values);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(params_from_iter(&values), |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+        rows.map(|row| row.map(|(text, count)| (text, count.unsigned_abs())).map_err(Into::into)).collect()
+    }
+
+    /// Returns the sum of the integers in `field` of the matching documents.
+    pub(crate) fn sum(&self, condition: &Condition, field: &str) -> Result<i64> {
+        let sql = format!("SELECT sum({}) FROM documents WHERE {}", value_at(field), sql::condition(condition)?);
+        let mut values = Vec::new();
+        sql::parameters(condition, &mut values);
+        let sum: Option<i64> =
+            self.connection.prepare_cached(&sql)?.query_row(params_from_iter(&values), |row| row.get(0))?;
+        Ok(sum.unwrap_or(0))
+    }
+
+    /// Copies the write-ahead log into the database file and empties it.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        Ok(self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+    }
+
     /// Returns the number of documents.
     pub(crate) fn document_count(&self) -> Result<u64> {
         let count: i64 = self.connection.query_row("SELECT count(*) FROM documents", [], |row| row.get(0))?;
@@ -153,7 +194,8 @@ impl Sqlite {
         Ok(self.connection.prepare(sql)?)
     }
 
-    fn query_runner(&self, specs: &[QuerySpec], access: AccessPath) -> Result<QueryRunner<'_>> {
+    /// Prepares queries that must use the given access path and differ only in their values.
+    pub(crate) fn query_runner(&self, specs: &[QuerySpec], access: AccessPath) -> Result<QueryRunner<'_>> {
         let first = specs.first().ok_or("no query was given")?;
         let mut statement = self.prepare(&sql::statement(first, &access.table())?, access)?;
         let projection = first.projection;

@@ -44,6 +44,37 @@ impl Stemma {
         insert_json(&self.database, self.durability, documents)
     }
 
+    /// Opens the database in the directory `path` with default caches, after rebuilding its tree from the log.
+    pub(crate) fn rebuild(path: &Path, synced: bool) -> Result<Self> {
+        let durability = if synced { Durability::Sync } else { Durability::None };
+        Ok(Stemma { database: Database::rebuild(path, Options::new().durability(durability), |_| ())?, durability })
+    }
+
+    /// Inserts a document, or replaces it.
+    pub(crate) fn upsert(&self, id: &str, json: &str) -> Result<()> {
+        let edit = Edit::Upsert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? };
+        self.database.with_durability(self.durability).edit(edit)?;
+        Ok(())
+    }
+
+    /// Counts the matching documents by the text in `field`.
+    pub(crate) fn group_counts(&self, condition: &Condition, field: &str) -> Result<Vec<(String, u64)>> {
+        let counts = self.database.find(selector(condition)).group_by(field).counts()?;
+        let text = |value: Value| value.as_str().map(str::to_owned).ok_or("a group is not a text");
+        counts.into_iter().map(|(value, count)| Ok((text(value)?, count))).collect()
+    }
+
+    /// Returns the sum of the integers in `field` of the matching documents.
+    pub(crate) fn sum(&self, condition: &Condition, field: &str) -> Result<i64> {
+        let sum = self.database.find(selector(condition)).sum(field)?;
+        sum.as_i64().ok_or_else(|| "a sum of integers is not an integer".into())
+    }
+
+    /// Returns the database.
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// Returns the number of documents.
     pub(crate) fn document_count(&self) -> Result<u64> {
         Ok(self.database.info()?.document_count)

@@ -20,7 +20,7 @@ pub(crate) use histogram::Histogram;
 pub(crate) use machine::{Machine, commit};
 pub(crate) use memory::{MemoryWatch, process_kib};
 pub(crate) use plot::{Axis, Figure, Panel, Scale, Series};
-pub(crate) use processor::processor_ns;
+pub(crate) use processor::{processor_ns, thread_processor_ns};
 pub(crate) use random::Random;
 pub(crate) use row::{Heading, ResultRow, Results};
 pub(crate) use scratch::{ScratchDirectory, allocated_bytes, remove, sync_file_system};

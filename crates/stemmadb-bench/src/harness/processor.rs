@@ -1,21 +1,19 @@
-//! Processor time of this process, which excludes waiting for other processes on a busy machine.
+//! Processor time, which excludes waiting for other processes on a busy machine.
 
-use crate::Result;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Linux reports processor time in hundredths of a second.
-const TICK_NS: u64 = 10_000_000;
-
-/// Returns the total nanoseconds that this process's threads have run.
-pub(crate) fn processor_ns() -> Result<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    Ok(ticks(&stat).ok_or("the system does not say how long we ran")? * TICK_NS)
+/// Returns the nanoseconds that all threads of this process have run.
+pub(crate) fn processor_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Sums user and system time. The process name before them may contain anything up to the last parenthesis.
-fn ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
+/// Returns the nanoseconds that the calling thread has run.
+pub(crate) fn thread_processor_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]
@@ -23,8 +21,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_and_system_time_are_added() {
-        assert_eq!(ticks("7 (a) b) R 1 2 3 4 5 6 7 8 9 10 30 12 13 14"), Some(42));
-        assert_eq!(ticks("7 (a"), None);
+    fn processor_time_of_other_threads_belongs_to_the_process() {
+        let (process, thread) = (processor_ns(), thread_processor_ns());
+        let other = std::thread::spawn(|| {
+            let begin = thread_processor_ns();
+            while thread_processor_ns() - begin < 20_000_000 {
+                std::hint::spin_loop();
+            }
+        });
+        other.join().unwrap();
+        assert!(processor_ns() - process >= 20_000_000);
+        assert!(thread_processor_ns() - thread < 20_000_000);
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::histogram::Histogram;
 
 /// Samples of one contender, by repetition.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Samples {
     repetitions: Vec<Vec<f64>>,
 }

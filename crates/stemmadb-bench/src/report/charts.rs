@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::experiments::growth::EACH_CHUNK;
 use crate::harness::{Axis, Figure, Panel, ResultRow, Results, Scale, Series};
 
 /// Stemma's series name.
@@ -193,4 +194,17 @@ pub(crate) fn http(results: &Results) -> Vec<(String, Figure)> {
         kinds.map(spread).into(),
     );
     named(vec![("http-rates".to_owned(), rates), ("http-latency".to_owned(), spreads)])
+}
+
+/// Plots the insert rate by number of documents. From 1,000,000 documents on, each point is that of 500,000 inserts.
+pub(crate) fn growth(results: &Results) -> Vec<(String, Figure)> {
+    const EACH_FROM: f64 = 1_000_000.0;
+    let series = |row: &str, each: &str| {
+        let steps = sizes(results.rows(), row).into_iter().filter(|(size, _)| *size < EACH_FROM);
+        medians(steps.chain(sizes(results.rows(), each)), |_| true)
+    };
+    let panels = vec![("durable batches of 1,000".to_owned(), series("insert", EACH_CHUNK))];
+    let documents = ("documents", Scale::Logarithmic);
+    let figure = figure("Inserts by size of the database", documents, ("documents/s", Scale::Logarithmic), panels);
+    named(vec![("growth-inserts".to_owned(), figure)])
 }

@@ -32,8 +32,13 @@ pub(crate) fn opening(command: &Command) -> String {
 /// Into `directory` go `benchmarks.md` (the overview), `benchmarks-<experiment>.md` and `plots/`. Into the directory
 /// named like `file` without its extension go `<experiment>.md` (every row), `targets.md` (every target),
 /// `benchmarks.html` (all of it in one page) and `cars.*.d` (DODB's data format).
-pub(crate) fn write(file: &Path, how: &str, directory: &Path) -> Result<()> {
-    let results = Results::read(file)?;
+///
+/// Rows of the files `others` are included.
+pub(crate) fn write(file: &Path, others: &[PathBuf], how: &str, directory: &Path) -> Result<()> {
+    let mut results = Results::read(file)?;
+    for other in others {
+        results.append(Results::read(other)?);
+    }
     let full = file.with_extension("");
     let plots = directory.join("plots");
     std::fs::create_dir_all(&plots)?;
@@ -52,10 +57,9 @@ pub(crate) fn write(file: &Path, how: &str, directory: &Path) -> Result<()> {
         let references: String =
             figures.iter().map(|(name, figure)| format!("\n![{}](plots/{name}.svg)\n", figure.title)).collect();
         let page = format!(
-            "{}\n## Results\n\n{}\n{}\n[All figures]({link}/{}.md).\n\n{}{references}",
-            command.prose.replace("{command}", &how),
+            "{}\n## Results\n\n{}\n[All figures]({link}/{}.md). [Method and marks](benchmarks.md).\n\n{}{references}",
+            command.prose,
             part.outcome(),
-            pages::LEGEND,
             command.name,
             pages::tables(command.name, &part)
         );
@@ -156,7 +160,7 @@ mod tests {
         let read = Results::read(&file).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(&results).unwrap());
         let directory = scratch.path().join("report");
-        write(&file, "bench", &directory).unwrap();
+        write(&file, &[], "bench", &directory).unwrap();
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
         let full = |name: &str| text(&format!("../results/{name}"));
         assert!(full("targets.md").contains("| index, uncached | 10000 | bound | 0.5 | 1 | 0 % | **missed** |"));

@@ -6,9 +6,6 @@
 use crate::experiments::commerce;
 use crate::harness::{PeerColumn, ResultRow, Results, SeriesLine, grouped, list, series};
 
-/// Explains the marks of all tables.
-pub(super) const LEGEND: &str = "Ratios above 1 favor Stemma. **Bold**: the peer is better. †: target missed.";
-
 /// Returns a page's tables.
 pub(super) fn tables(experiment: &str, results: &Results) -> String {
     let rows: Vec<&ResultRow> = results.rows().iter().collect();
@@ -19,6 +16,7 @@ pub(super) fn tables(experiment: &str, results: &Results) -> String {
         "encodings" => encodings(&rows),
         "batches" => batches(&rows),
         "caches" => caches(&rows),
+        "growth" => growth(&rows),
         "commerce" => commerce(&rows),
         "http" => series(&by_number(&rows), &[("limit", &["bound"]), ("plain disk flush", &["disk-flush"])]),
         _ => list(&rows),
@@ -163,6 +161,39 @@ fn caches(rows: &[&ResultRow]) -> String {
         series(&lines, peers),
         list(&inserts)
     )
+}
+
+/// The rows of the growing database that its page shows.
+const GROWTH_ROWS: [&str; 15] = [
+    "insert",
+    "insert: processor time of a document",
+    "bytes on disk",
+    "memory: resident",
+    "get by id, cache off",
+    "get by id, hot",
+    "equality, limit 10: documents",
+    "range of 1 %, cold: documents",
+    "range of 1 %, cold: sum",
+    "open",
+    "rebuild",
+    "mixed load: writes",
+    "mixed load: write, longest",
+    "mixed load: peak of the tree beside its live bytes",
+    "databases: open",
+];
+
+/// The sizes that its page shows; rows of one size are always shown.
+const GROWTH_SIZES: [u64; 4] = [100_000, 1_000_000, 5_000_000, 10_000_000];
+
+fn growth(rows: &[&ResultRow]) -> String {
+    let is_single = |row: &ResultRow| rows.iter().filter(|other| other.row == row.row).count() == 1;
+    let is_shown = |row: &ResultRow| {
+        GROWTH_ROWS.contains(&row.row.as_str()) && (GROWTH_SIZES.contains(&row.documents) || is_single(row))
+    };
+    let rows: Vec<&ResultRow> = rows.iter().copied().filter(|row| is_shown(row)).collect();
+    let lines = by_size(&rows);
+    let table = series(&lines, &[("SQLite", &["sqlite-15-indexes"]), ("target", &["bound"])]);
+    format!("Cells: {} documents, or the last size.\n\n{table}", sizes(&lines))
 }
 
 fn commerce(rows: &[&ResultRow]) -> String {

@@ -3,6 +3,7 @@
 mod accounts;
 mod cars;
 mod corpus;
+mod events;
 mod expected;
 mod people;
 mod query_spec;
@@ -13,6 +14,7 @@ mod users;
 pub(crate) use accounts::Account;
 pub(crate) use cars::{COLOR, Car, Cars, KEYWORD, name as car_name};
 pub(crate) use corpus::Corpus;
+pub(crate) use events::{AMOUNT_MAX, Events};
 pub(crate) use expected::{ExpectedRows, QueryResult, check_bodies, parse};
 pub(crate) use people::{GROUPS, People};
 pub(crate) use query_spec::{Condition, Pattern, Predicate, Projection, QuerySpec};

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::corpus::Documents;
+use super::corpus::{Documents, push_characters};
 use crate::harness::Random;
 
 /// A workload of 15-field documents.
@@ -28,9 +28,6 @@ const CHANNEL: [&str; 10] =
     ["website", "letter", "telephone", "partner", "market", "fair", "mobile", "kiosk", "agent", "referral"];
 const LANGUAGE: [&str; 10] =
     ["polish", "french", "norwegian", "spanish", "japanese", "swahili", "english", "icelandic", "latin", "esperanto"];
-
-/// 32 characters, so that a two-character prefix selects 1 document of 1,024.
-const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 impl Records {
     /// Creates the workload of `seed`.
@@ -79,40 +76,22 @@ impl Documents for Records {
 }
 
 fn push_unique(random: &mut Random, json: &mut String) {
-    for _ in 0..2 {
-        let bits = random.next();
-        json.extend((0..8).map(|position| char::from(ALPHABET[(bits >> (5 * position)) as usize & 31])));
-    }
+    (0..2).for_each(|_| push_characters(random.next(), 8, json));
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
-    use serde_json::Value;
-
+    use super::super::corpus::profile;
     use super::*;
 
     #[test]
     fn documents_have_the_designed_size_and_cardinality() {
-        let records = Records::new(1);
-        let mut distinct: Vec<HashSet<String>> = vec![HashSet::new(); 15];
-        let mut byte_count = 0;
-        for number in 0..20_000 {
-            let mut json = String::new();
-            records.write_json(number, &mut json);
-            byte_count += json.len();
-            let document: Value = serde_json::from_str(&json).unwrap();
-            assert_eq!(document.as_object().unwrap().len(), 15);
-            for (values, field) in distinct.iter_mut().zip(Records::fields()) {
-                values.insert(document[field].to_string());
-            }
-        }
-        let counts: Vec<usize> = distinct.iter().map(HashSet::len).collect();
+        let (counts, mean_bytes) = profile(&Records::new(1), &Records::fields().collect::<Vec<_>>());
+        assert_eq!(counts.len(), 15);
         assert_eq!(counts[..5], [10; 5]);
         assert_eq!(counts[5..10], [1_000; 5]);
         assert_eq!(counts[10..], [20_000; 5]);
-        assert!((377..388).contains(&(byte_count / 20_000)), "{}", byte_count / 20_000);
+        assert!((377..388).contains(&mean_bytes), "{mean_bytes}");
     }
 
     #[test]

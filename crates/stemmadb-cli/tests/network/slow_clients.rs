@@ -20,6 +20,8 @@ use crate::server::{ResourceUsage, Server, wait_until};
 const OTHER_FILES: u64 = 300;
 /// Timeout of the server for request heads and bodies: longer than it takes to connect all clients.
 const STALL_TIMEOUT: &str = "45s";
+/// By how much the number of the server's descriptors may differ for other reasons than clients.
+const OTHER_DESCRIPTORS: u64 = 20;
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Number of other requests sent in the meantime, and the limit for the 98th percentile of their latency.
 const OTHER_REQUESTS: usize = 200;
@@ -132,7 +134,8 @@ fn thousands_of_slow_clients_use_little_memory_and_are_closed() {
     let mut clients: Vec<SlowClient> =
         (0..count).map(|number| SlowClient::connect(&server, number % 3, &requests[number % 3])).collect();
     wait_until("all clients to connect", TIMEOUT, || {
-        ResourceUsage::of(server.pid()).descriptor_count >= before.descriptor_count + count as u64
+        // A database that becomes idle closes its files.
+        ResourceUsage::of(server.pid()).descriptor_count + OTHER_DESCRIPTORS >= before.descriptor_count + count as u64
     });
     let latencies =
         latencies_of_others(&server, || clients.iter_mut().for_each(|slow| slow.send_byte(&requests[slow.kind])));
@@ -157,7 +160,7 @@ fn thousands_of_slow_clients_use_little_memory_and_are_closed() {
     assert!(clients.iter_mut().all(|slow| !slow.is_closed()), "a feed was closed");
     drop(clients);
     wait_until("descriptors to be closed", TIMEOUT, || {
-        ResourceUsage::of(server.pid()).descriptor_count <= before.descriptor_count + 20
+        ResourceUsage::of(server.pid()).descriptor_count <= before.descriptor_count + OTHER_DESCRIPTORS
     });
     server.assert_no_panic();
     server.stop();

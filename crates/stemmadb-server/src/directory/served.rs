@@ -41,7 +41,7 @@ pub(crate) struct ServedDatabase {
 }
 
 /// The maximum number of cached MD5s; when it is reached, the cache is cleared.
-const MD5S_MAX: usize = 100_000;
+const MD5S_MAX: usize = 10_000;
 
 /// The time that a thread serving connections may wait for the disk; about the duration of a query.
 const QUICK_WRITE: Duration = Duration::from_micros(300);

@@ -28,7 +28,16 @@ pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
                 "writes": info.write_count,
                 "flushes": info.flush_count,
             },
-            "tree": {"bytes": info.tree_bytes, "live_bytes": info.tree_live_bytes, "writers_waited": info.stall_count},
+            "tree": {
+                "bytes": info.tree_bytes,
+                "live_bytes": info.tree_live_bytes,
+                "held_bytes": info.tree_held_bytes,
+                "oldest_snapshot": info.oldest_snapshot.map(|snapshot| json!({
+                    "seq": served.sequence_text(snapshot.sequence),
+                    "age_s": snapshot.age.as_secs(),
+                })),
+                "writers_waited": info.stall_count,
+            },
             "memory_bytes": info.memory_bytes,
             "index": {"paths": info.path_count, "shapes": info.shape_count},
             "declared_indexes": database.indexes().list().iter().map(index_json).collect::<Vec<_>>(),

@@ -22,6 +22,8 @@ use crate::error::{Failure, Result};
 const QUERIES_PER_USER_MAX: usize = 100;
 /// The most prepared queries of all users in one database.
 const QUERIES_MAX: usize = 1_000;
+/// The most bytes of the prepared queries of all users in one database.
+const QUERIES_BYTES_MAX: usize = 4 << 20;
 /// The longest query in bytes.
 const QUERY_BYTES_MAX: usize = 64 << 10;
 /// The number of bound queries that are cached for each prepared query, and the most bytes of their parameters.
@@ -45,6 +47,8 @@ pub(crate) struct PreparedQuery {
     /// The user who may execute it; `None` for anonymous clients.
     owner: Option<String>,
     body: Value,
+    /// The length of the body as JSON.
+    byte_count: usize,
     pub(crate) parameters: BTreeSet<String>,
     /// A cache of bound queries by their parameters as JSON.
     bound: Mutex<VecDeque<(String, FindRequest)>>,
@@ -61,7 +65,8 @@ impl PreparedQueries {
         owner: Option<String>,
         body: Value,
     ) -> Result<(String, Arc<PreparedQuery>)> {
-        if body.to_json().len() > QUERY_BYTES_MAX {
+        let byte_count = body.to_json().len();
+        if byte_count > QUERY_BYTES_MAX {
             return Err(Failure::too_large(format!("A prepared query can have at most {QUERY_BYTES_MAX} bytes")));
         }
         let mut parameters = BTreeSet::new();
@@ -71,10 +76,10 @@ impl PreparedQueries {
         })?;
         // Check the query with sample values, to report errors that do not depend on the parameters now.
         FindRequest::parse(&sampled)?.prepared(database, true)?;
-        let query = Arc::new(PreparedQuery { owner, body, parameters, bound: Mutex::default() });
+        let query = Arc::new(PreparedQuery { owner, body, byte_count, parameters, bound: Mutex::default() });
         let handle = Uuid::new_v4().simple().to_string();
         let mut table = self.0.lock();
-        table.evict_if_full(&query.owner);
+        table.make_room(&query);
         let now = table.tick();
         table.queries.insert(handle.clone(), (now, query.clone()));
         Ok((handle, query))
@@ -116,16 +121,23 @@ impl QueryTable {
         self.clock
     }
 
-    /// Evicts the least recently used query if a limit is reached: of this owner, or of all users.
-    fn evict_if_full(&mut self, owner: &Option<String>) {
-        let owned = self.queries.values().filter(|(_, query)| query.owner == *owner).count();
-        let may_evict = |query: &PreparedQuery| owned < QUERIES_PER_USER_MAX || query.owner == *owner;
-        if owned < QUERIES_PER_USER_MAX && self.queries.len() < QUERIES_MAX {
-            return;
+    /// Evicts the least recently used queries until no limit is exceeded with `added`: those of its owner, or of all
+    /// users.
+    fn make_room(&mut self, added: &PreparedQuery) {
+        loop {
+            let owned = self.queries.values().filter(|(_, query)| query.owner == added.owner).count();
+            let byte_count: usize = self.queries.values().map(|(_, query)| query.byte_count).sum();
+            let is_owner_full = owned >= QUERIES_PER_USER_MAX;
+            let is_full = self.queries.len() >= QUERIES_MAX || byte_count + added.byte_count > QUERIES_BYTES_MAX;
+            if !is_owner_full && !is_full {
+                return;
+            }
+            let may_evict = |query: &PreparedQuery| !is_owner_full || query.owner == added.owner;
+            let candidates = self.queries.iter().filter(|(_, (_, query))| may_evict(query));
+            let oldest = candidates.min_by_key(|(_, (last_use, _))| *last_use).map(|(handle, _)| handle.clone());
+            let Some(oldest) = oldest else { return };
+            self.queries.remove(&oldest);
         }
-        let candidates = self.queries.iter().filter(|(_, (_, query))| may_evict(query));
-        let oldest = candidates.min_by_key(|(_, (last_use, _))| *last_use).map(|(handle, _)| handle.clone());
-        oldest.map(|handle| self.queries.remove(&handle));
     }
 }
 

@@ -15,6 +15,7 @@
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
+use std::sync::atomic::{AtomicU64, Ordering as MemoryOrdering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use hashbrown::HashMap;
 use memchr::memmem;
 
 use crate::Result;
+use crate::cache::histograms::HistogramCache;
 use crate::index::{Container, DocumentNumber, Histogram, PathNumber, PostingKey};
 use crate::layout::posting_bounds;
 use crate::sync::{Mutex, RwLock};
@@ -42,6 +44,12 @@ const ROW_NANOS: u64 = 60;
 /// `IDLE_SHARE` times as long ago as this one takes.
 const IDLE_DISCOUNT: u64 = 32;
 const IDLE_SHARE: u64 = 20;
+/// The fewest bytes of a column for each value, besides its documents: its key and two offsets.
+const VALUE_BYTES_MIN: u64 = 10;
+/// The bytes of a column for each document of a value: its number and its rank.
+const ENTRY_BYTES: u64 = 2 * size_of::<u32>() as u64;
+/// This part of the columns' memory holds decoded histograms.
+const HISTOGRAM_SHARE: u64 = 16;
 /// The rank of documents that have no scalar at the path.
 const NO_RANK: u32 = u32::MAX;
 
@@ -62,12 +70,13 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// Copies a path's rows; none if they take more than `bytes_max`.
-    fn read(tree: &TreeSnapshot, path: PathNumber, bytes_max: u64) -> Result<Option<Self>> {
+    /// Copies a path's rows; none if they take more than `bytes_max`. About `entry_count` documents are expected.
+    fn read(tree: &TreeSnapshot, path: PathNumber, entry_count: u64, bytes_max: u64) -> Result<Option<Self>> {
         let (lower, upper) = posting_bounds(path, Bound::Unbounded, Bound::Unbounded);
         let mut rows =
             tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
-        let mut column = Column::default();
+        let reserved = entry_count.min(bytes_max / ENTRY_BYTES) as usize;
+        let mut column = Column { documents: Vec::with_capacity(reserved), ..Column::default() };
         while let Some((row_key, stored)) = rows.next()? {
             let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
             if column.ends.is_empty() || column.key(column.len() - 1) != value {
@@ -86,7 +95,16 @@ impl Column {
                 return Ok(None);
             }
         }
+        column.shrink();
         Ok(Some(column))
+    }
+
+    /// Releases unused capacity.
+    fn shrink(&mut self) {
+        self.keys.shrink_to_fit();
+        for numbers in [&mut self.key_ends, &mut self.ends, &mut self.documents, &mut self.cut] {
+            numbers.shrink_to_fit();
+        }
     }
 
     fn begin_value(&mut self, value: &[u8]) {
@@ -216,26 +234,52 @@ fn start(ends: &[u32], rank: usize) -> usize {
 pub(crate) struct Columns {
     budget: Arc<ColumnBudget>,
     paths: RwLock<HashMap<PathNumber, ColumnState>>,
-    /// The size of all columns; locked while a column is built.
-    byte_count: Mutex<u64>,
+    /// The size of all columns.
+    byte_count: AtomicU64,
+    /// Locked while a column is built.
+    building: Mutex<()>,
 }
 
 /// The state of a path's column.
 #[derive(Debug)]
 enum ColumnState {
-    /// Not built: the number of rows read so far, and the estimated cost of the column in rows, once it was computed.
+    /// Not built: the number of rows read so far, and the estimate of the column, once it was computed.
     NotBuilt {
         rows: u64,
-        cost: Option<u64>,
+        estimate: Option<Estimate>,
     },
     Ready(Arc<Column>),
     /// The column exceeds the memory bound.
     TooLarge,
 }
 
+/// Estimated time and memory of a column.
+#[derive(Debug, Clone, Copy)]
+struct Estimate {
+    /// The time to build it, in rows.
+    cost: u64,
+    entry_count: u64,
+    /// A lower bound of its size.
+    bytes_min: u64,
+}
+
+impl Estimate {
+    fn of(histogram: Option<Arc<Histogram>>, cost_max: u64) -> Self {
+        let Some(histogram) = histogram else {
+            return Estimate { cost: UNKNOWN_COST.min(cost_max), entry_count: 0, bytes_min: 0 };
+        };
+        let (value_count, entry_count) = (histogram.value_count(), histogram.entry_count());
+        let cost = value_count.saturating_add(entry_count / DOCUMENTS_A_VALUE).min(cost_max);
+        let bytes_min = entry_count
+            .saturating_mul(ENTRY_BYTES)
+            .saturating_add(value_count.min(entry_count).saturating_mul(VALUE_BYTES_MIN));
+        Estimate { cost, entry_count, bytes_min }
+    }
+}
+
 impl Columns {
     fn new(budget: Arc<ColumnBudget>) -> Self {
-        Columns { budget, paths: RwLock::default(), byte_count: Mutex::new(0) }
+        Columns { budget, paths: RwLock::default(), byte_count: AtomicU64::new(0), building: Mutex::default() }
     }
 
     /// Counts `row_count` rows that one read of a path has visited.
@@ -245,7 +289,7 @@ impl Columns {
         }
         let row_count = row_count.saturating_add(ROWS_A_WALK);
         let mut paths = self.paths.write();
-        let state = paths.entry(path).or_insert(ColumnState::NotBuilt { rows: 0, cost: None });
+        let state = paths.entry(path).or_insert(ColumnState::NotBuilt { rows: 0, estimate: None });
         if let ColumnState::NotBuilt { rows, .. } = state {
             *rows = rows.saturating_add(row_count);
         }
@@ -259,36 +303,38 @@ impl Columns {
         histogram: impl FnOnce() -> Option<Arc<Histogram>>,
     ) -> Result<Option<Arc<Column>>> {
         let cost_max = self.budget.cost_max;
-        let (rows, cost) = match self.paths.read().get(&path) {
+        let (rows, estimate) = match self.paths.read().get(&path) {
             Some(ColumnState::Ready(column)) => return Ok(Some(Arc::clone(column))),
-            Some(ColumnState::NotBuilt { rows, cost }) if *rows >= SPENT_MIN.min(cost_max) => (*rows, *cost),
+            Some(ColumnState::NotBuilt { rows, estimate }) if *rows >= SPENT_MIN.min(cost_max) => (*rows, *estimate),
             None if cost_max == 0 => (0, None),
             _ => return Ok(None),
         };
-        let cost = cost.unwrap_or_else(|| {
-            let cost = histogram().map_or(UNKNOWN_COST, |histogram| {
-                histogram.value_count() + histogram.entry_count() / DOCUMENTS_A_VALUE
-            });
-            let cost = cost.min(cost_max);
-            self.paths.write().insert(path, ColumnState::NotBuilt { rows, cost: Some(cost) });
-            cost
+        let estimate = estimate.unwrap_or_else(|| {
+            let estimate = Estimate::of(histogram(), cost_max);
+            self.paths.write().insert(path, ColumnState::NotBuilt { rows, estimate: Some(estimate) });
+            estimate
         });
-        if !self.budget.allows(rows, cost) {
+        if !self.budget.allows(rows, estimate.cost) {
             return Ok(None);
         }
-        let Some(mut byte_count) = self.byte_count.try_lock() else { return Ok(None) };
+        let Some(_building) = self.building.try_lock() else { return Ok(None) };
         match self.paths.read().get(&path) {
             Some(ColumnState::Ready(column)) => return Ok(Some(Arc::clone(column))),
             Some(ColumnState::TooLarge) => return Ok(None),
             _ => {}
         }
-        let room = self.budget.bytes_max.saturating_sub(*byte_count);
-        let built = Column::read(tree, path, room)?.map(Arc::new);
-        self.budget.record_build();
+        let used_bytes = self.byte_count.load(MemoryOrdering::Relaxed);
+        let room = self.budget.bytes_max.saturating_sub(used_bytes);
+        let mut built = None;
+        if estimate.bytes_min <= room {
+            built = Column::read(tree, path, estimate.entry_count, room)?.map(Arc::new);
+            self.budget.record_build();
+        }
         let state = match &built {
             Some(column) => {
-                *byte_count += column.byte_count();
-                debug_assert!(*byte_count <= self.budget.bytes_max, "columns stay within their memory bound");
+                let used_bytes = used_bytes + column.byte_count();
+                debug_assert!(used_bytes <= self.budget.bytes_max, "columns stay within their memory bound");
+                self.byte_count.store(used_bytes, MemoryOrdering::Relaxed);
                 ColumnState::Ready(Arc::clone(column))
             }
             None => ColumnState::TooLarge,
@@ -323,9 +369,9 @@ impl ColumnBudget {
     }
 }
 
-/// The columns of the tree's newest state.
-#[derive(Debug)]
-pub(crate) struct NewestColumns {
+/// The columns of the tree's newest state, and decoded histograms of paths.
+pub(crate) struct ColumnCache {
+    pub(crate) histograms: HistogramCache,
     budget: Arc<ColumnBudget>,
     newest: RwLock<Option<StateColumns>>,
 }
@@ -337,12 +383,21 @@ struct StateColumns {
     columns: Arc<Columns>,
 }
 
-impl NewestColumns {
-    /// Creates columns of at most `bytes_max`; estimated costs are capped at `cost_max` rows.
+impl ColumnCache {
+    /// Creates a cache of at most `bytes_max`; estimated costs are capped at `cost_max` rows.
     pub(crate) fn new(bytes_max: u64, cost_max: u64) -> Self {
-        let bytes_max = bytes_max.min(u64::from(u32::MAX));
+        let histogram_bytes = bytes_max / HISTOGRAM_SHARE;
+        let bytes_max = (bytes_max - histogram_bytes).min(u64::from(u32::MAX));
         let budget = ColumnBudget { bytes_max, cost_max, last_built: Mutex::new(Instant::now()) };
-        NewestColumns { budget: Arc::new(budget), newest: RwLock::new(None) }
+        let histograms = HistogramCache::new(histogram_bytes);
+        ColumnCache { histograms, budget: Arc::new(budget), newest: RwLock::new(None) }
+    }
+
+    /// Memory used, in bytes. Columns of older states, which last as long as snapshots of these, don't count.
+    pub(crate) fn byte_count(&self) -> u64 {
+        let columns =
+            self.newest.read().as_ref().map_or(0, |newest| newest.columns.byte_count.load(MemoryOrdering::Relaxed));
+        columns + self.histograms.byte_count()
     }
 
     /// The columns of `tree`, which is the newest state.

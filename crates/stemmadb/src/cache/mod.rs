@@ -1,38 +1,87 @@
-//! Read caches: documents, cached results of repeated lookups, the id directory, columns and decoded histograms.
+//! Read caches: documents, ids by number, and columns with histograms. The fourth cache, of the tree's blocks, belongs
+//! to the tree. [`CacheShares`] divides `Options::cache_bytes` among the four.
 //!
-//! Every bound is a share of `Options::cache_bytes`. Nothing depends on a cached entry: what is missing is read from
-//! memtables, tree or log.
+//! Nothing depends on a cached entry: what is missing is read from memtables, tree or log.
 
 pub(crate) mod columns;
+mod document_page;
 pub(crate) mod documents;
-mod documents_by_number;
-pub(crate) mod histograms;
-pub(crate) mod id_directory;
-mod results;
+mod histograms;
+pub(crate) mod ids;
+mod write_stamps;
 
 pub(crate) use columns::Column;
-use columns::NewestColumns;
+use columns::ColumnCache;
+pub(crate) use documents::CachedResult;
 use documents::DocumentCache;
-use histograms::HistogramCache;
-use id_directory::IdDirectory;
-pub(crate) use results::CachedResult;
+use ids::IdCache;
 
-/// The caches of an open database.
+/// The tree gets at least this much: its block indexes and filters are not optional.
+const TREE_BYTES_MIN: u64 = 16 << 20;
+
+/// How `Options::cache_bytes` is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheShares {
+    /// Documents by id and by number, and results of repeated lookups.
+    pub(crate) document_bytes: u64,
+    /// Ids by document number.
+    pub(crate) id_bytes: u64,
+    /// Columns and histograms.
+    pub(crate) column_bytes: u64,
+    /// Block indexes, filters and blocks of the tree.
+    pub(crate) tree_bytes: u64,
+}
+
+impl CacheShares {
+    /// Divides `bytes`: 4/16 documents, 2/16 ids, 6/16 columns, 4/16 tree. The tree's share has a minimum.
+    pub(crate) fn of(bytes: u64) -> Self {
+        let sixteenth = bytes / 16;
+        CacheShares {
+            document_bytes: 4 * sixteenth,
+            id_bytes: 2 * sixteenth,
+            column_bytes: 6 * sixteenth,
+            tree_bytes: (4 * sixteenth).max(TREE_BYTES_MIN),
+        }
+    }
+}
+
+/// The caches of an open database, besides that of its tree.
 pub(crate) struct ReadCaches {
     pub(crate) documents: DocumentCache,
-    pub(crate) id_directory: IdDirectory,
-    pub(crate) columns: NewestColumns,
-    pub(crate) histograms: HistogramCache,
+    pub(crate) ids: IdCache,
+    pub(crate) columns: ColumnCache,
 }
 
 impl ReadCaches {
-    /// Creates caches of at most `bytes_max`. No column is built whose estimated cost exceeds `column_cost_max` rows.
+    /// Creates caches that, with that of the tree, take at most `bytes_max`. No column is built whose estimated cost
+    /// exceeds `column_cost_max` rows.
     pub(crate) fn new(bytes_max: u64, column_cost_max: u64) -> Self {
+        let shares = CacheShares::of(bytes_max);
         ReadCaches {
-            documents: DocumentCache::new(bytes_max / 8 * 3),
-            id_directory: IdDirectory::new(bytes_max / 8),
-            columns: NewestColumns::new(bytes_max / 8 * 3, column_cost_max),
-            histograms: HistogramCache::default(),
+            documents: DocumentCache::new(shares.document_bytes),
+            ids: IdCache::new(shares.id_bytes),
+            columns: ColumnCache::new(shares.column_bytes, column_cost_max),
         }
+    }
+
+    /// Memory used, in bytes.
+    pub(crate) fn byte_count(&self) -> u64 {
+        self.documents.byte_count() + self.ids.byte_count() + self.columns.byte_count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_the_budget() {
+        for mebibytes in [64, 100, 256, 4_096] {
+            let bytes = mebibytes << 20;
+            let CacheShares { document_bytes, id_bytes, column_bytes, tree_bytes } = CacheShares::of(bytes);
+            assert_eq!(document_bytes + id_bytes + column_bytes + tree_bytes, bytes);
+        }
+        assert_eq!(CacheShares::of(0).tree_bytes, TREE_BYTES_MIN);
+        assert_eq!(ReadCaches::new(0, 0).byte_count(), 0);
     }
 }

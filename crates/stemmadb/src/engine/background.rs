@@ -29,7 +29,7 @@ const THREADS_MAX: usize = LONG_MAX + 2;
 /// A kind of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Checkpoints, compaction of the log, removal of what nothing references.
+    /// Checkpoints, and removal of what nothing references.
     Upkeep = 0,
     /// One step of a merge of the tree.
     Merge = 1,
@@ -37,13 +37,15 @@ pub(super) enum Work {
     Flush = 2,
     /// Deletion of expired documents.
     Expire = 3,
+    /// Compaction of one segment of the log.
+    Compact = 4,
 }
 
-const WORK_COUNT: usize = 4;
+const WORK_COUNT: usize = 5;
 
 impl Work {
     fn is_long(self) -> bool {
-        matches!(self, Work::Upkeep | Work::Merge)
+        matches!(self, Work::Upkeep | Work::Merge | Work::Compact)
     }
 }
 

@@ -13,18 +13,23 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::engine::background::Work;
+use crate::engine::pace::CheckpointProgress;
 use crate::engine::statistics::PathStatistics;
+use crate::engine::upkeep::{RETRY, Upkeep};
 use crate::engine::{Sealed, Store};
 use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
 use crate::layout::{self, DocumentRow, IdRow, LocalRow, posting_operand};
-use crate::log::Level;
+use crate::log::{Level, is_disk_full};
 use crate::memtable::{
-    DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation, StoredRevision,
+    ChangedTerm, DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation, StoredRevision,
+    TermBatch,
 };
 use crate::read::StoreParts;
 use crate::read::statistics;
@@ -34,6 +39,9 @@ use crate::{Error, Result};
 
 /// Everything in a sealed memtable is visible to its checkpoint.
 const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
+
+/// How long writers wait for a checkpoint that fails for lack of space.
+const FAILING_MAX: Duration = Duration::from_secs(5);
 
 /// How many of a path's changed terms are looked up in the tree.
 const PROBE_COUNT: usize = 64;
@@ -55,7 +63,9 @@ impl Store {
             let mut writer = self.writer.lock();
             self.seal(&mut writer);
         }
-        self.merge_sealed()
+        self.merge_sealed()?;
+        let mut upkeep = self.upkeep.lock();
+        self.parts.divide_statistics(std::mem::take(&mut upkeep.overfull))
     }
 
     /// Merges the memtables that are sealed at this time, oldest first.
@@ -63,13 +73,15 @@ impl Store {
         let mut upkeep = self.upkeep.lock();
         loop {
             let Some(sealed) = self.view.read().sealed.first().cloned() else { return Ok(()) };
-            let merged = self.parts.merge(&sealed, &mut upkeep.persisted);
+            // Each entry is collected, then written.
+            let progress = Arc::new(CheckpointProgress::new(2 * sealed.memtable.entry_count() as u64));
+            self.pace.begin_checkpoint(sealed.memtable.byte_count(), &progress);
+            let merged = self.parts.merge(&sealed, &mut upkeep, progress);
+            self.pace.end_checkpoint(merged.is_ok());
             if let Err(error) = merged {
-                *self.broken.lock() =
-                    Some(error.duplicate().within("the checkpoint failed, so nothing more is written"));
-                self.memory_freed.notify_all();
-                return Err(error);
+                return Err(self.note_failed_checkpoint(error));
             }
+            *self.checkpoint_failure.lock() = None;
             let mut view = self.view.write();
             assert!(
                 Arc::ptr_eq(&view.sealed[0].memtable, &sealed.memtable),
@@ -87,18 +99,58 @@ impl Store {
     }
 }
 
+/// The first of several checkpoints that failed for lack of space.
+pub(super) struct CheckpointFailure {
+    since: Instant,
+    error: Error,
+}
+
+impl Store {
+    /// Records that a checkpoint failed. After any error but lack of space, nothing more is written. Otherwise the
+    /// memtable stays sealed, writes go on while there is memory, and the checkpoint is tried again.
+    fn note_failed_checkpoint(&self, error: Error) -> Error {
+        let is_temporary = is_disk_full(&error) && !self.parts.log.is_poisoned();
+        let error = match is_temporary {
+            true => error.with_hint("free some space: the checkpoint is tried again, nothing is lost"),
+            false => error,
+        };
+        if is_temporary {
+            let failure = || CheckpointFailure { since: Instant::now(), error: error.duplicate() };
+            self.checkpoint_failure.lock().get_or_insert_with(failure);
+            self.background.schedule(Work::Upkeep, RETRY);
+        } else {
+            *self.broken.lock() = Some(error.duplicate().within("the checkpoint failed, so nothing more is written"));
+        }
+        self.memory_freed.notify_all();
+        error
+    }
+
+    /// Returns an error to a writer that waits for memory if checkpoints have failed for a while.
+    pub(super) fn refuse_if_checkpoints_fail(&self) -> Result<()> {
+        match &*self.checkpoint_failure.lock() {
+            Some(failure) if failure.since.elapsed() >= FAILING_MAX => {
+                Err(failure.error.duplicate().within("memory is full, and the checkpoint that would free it fails"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl StoreParts {
-    fn merge(&self, sealed: &Sealed, persisted: &mut Persisted) -> Result<()> {
+    fn merge(&self, sealed: &Sealed, upkeep: &mut Upkeep, progress: Arc<CheckpointProgress>) -> Result<()> {
         self.log.commit(sealed.log_end, Level::Flushed)?;
         // Every reader sees the tree, so what is merged must be published before.
         if !self.publisher.advance(&self.log) {
             return Err(Error::closed("the log failed, so nothing more is merged into the tree"));
         }
+        let persisted = upkeep.persisted;
         let path_count = self.paths.len();
         let shape_count = persisted.shape_count.max(sealed.shape_count);
         assert!(persisted.path_count <= path_count, "dictionaries only grow");
-        let transaction = self.tree.write()?;
-        let mut merge = MemtableMerge { memtable: &sealed.memtable, before: self.tree.read(), transaction };
+        let mut transaction = self.tree.write()?;
+        transaction.report_to(move |entries| progress.add(entries));
+        let (before, row_key, operand) = (self.tree.read(), Vec::new(), Vec::new());
+        let mut merge = MemtableMerge { memtable: &sealed.memtable, before, transaction, row_key, operand };
         meta::put_paths(&mut merge.transaction, &self.paths, persisted.path_count)?;
         meta::put_shapes(&mut merge.transaction, &self.shapes, persisted.shape_count..shape_count)?;
         merge.merge_presences()?;
@@ -112,9 +164,10 @@ impl StoreParts {
         meta::put_checkpoint(&mut merge.transaction, &checkpoint)?;
         meta::put_settings(&mut merge.transaction, &Settings::encode(&self.policy, &sealed.declared))?;
         merge.transaction.commit()?;
-        *persisted = Persisted { path_count, shape_count };
-        let overfull = changed.into_iter().filter_map(|statistics| self.publish_statistics(statistics)).collect();
-        self.divide_statistics(overfull)
+        upkeep.persisted = Persisted { path_count, shape_count };
+        changed.iter().for_each(|statistics| self.publish_statistics(statistics));
+        upkeep.note_overfull(changed);
+        Ok(())
     }
 }
 
@@ -124,6 +177,9 @@ struct MemtableMerge<'a> {
     /// The tree before the merge.
     before: Arc<TreeSnapshot>,
     transaction: TreeTransaction<'a>,
+    /// The key and the operand of the row that is being written.
+    row_key: Vec<u8>,
+    operand: Vec<u8>,
 }
 
 impl MemtableMerge<'_> {
@@ -133,7 +189,7 @@ impl MemtableMerge<'_> {
             overlay.clear();
             self.memtable.presence(path, presence, EVERYTHING, &mut overlay);
             overlay.settle();
-            self.merge_term(path, &presence.key(), &overlay)?;
+            self.merge_term(path, &presence.key(), overlay.changes())?;
         }
         Ok(())
     }
@@ -141,11 +197,12 @@ impl MemtableMerge<'_> {
     /// Merges the changes of all terms. Returns the statistics that changed.
     fn merge_terms(&mut self) -> Result<Vec<PathStatistics>> {
         let mut changed = Vec::new();
+        let mut batch = TermBatch::default();
         for path in self.memtable.paths() {
             let mut statistics = PathStatistics::begin(&self.before, path)?;
             let interval = self.memtable.term_count(path).div_ceil(PROBE_COUNT).max(1);
             let mut was_there = false;
-            let terms = MemtableTermWalk::new(
+            let mut terms = MemtableTermWalk::new(
                 self.memtable.clone(),
                 path,
                 Bound::Unbounded,
@@ -153,17 +210,20 @@ impl MemtableMerge<'_> {
                 Direction::Ascending,
                 EVERYTHING,
             );
-            for (at, (key, overlay)) in terms.enumerate() {
-                let entry_change = overlay.entry_change();
-                let value_change = if at % interval == 0 {
-                    was_there = statistics::has_term(&self.before, path, &key)?;
-                    i64::from(self.will_be_there(path, &key, &overlay, was_there)?) - i64::from(was_there)
-                } else {
-                    // As the term looked up last.
-                    i64::from(!was_there && entry_change > 0)
-                };
-                statistics.add(&key, entry_change, value_change)?;
-                self.merge_term(path, &key, &overlay)?;
+            let mut at = 0;
+            while terms.next_batch(&mut batch) {
+                for term in batch.iter() {
+                    let value_change = if at % interval == 0 {
+                        was_there = statistics::has_term(&self.before, path, term.key)?;
+                        i64::from(self.will_be_there(path, &term, was_there)?) - i64::from(was_there)
+                    } else {
+                        // As the term looked up last.
+                        i64::from(!was_there && term.entry_change > 0)
+                    };
+                    statistics.add(term.key, term.entry_change, value_change)?;
+                    self.merge_term(path, term.key, term.changes)?;
+                    at += 1;
+                }
             }
             if statistics.put(&mut self.transaction)? {
                 changed.push(statistics);
@@ -173,12 +233,12 @@ impl MemtableMerge<'_> {
     }
 
     /// Whether any document has a term after the merge.
-    fn will_be_there(&self, path: PathNumber, key: &[u8], overlay: &PostingOverlay, was_there: bool) -> Result<bool> {
-        if overlay.changes().iter().any(|(_, gained)| *gained) {
+    fn will_be_there(&self, path: PathNumber, term: &ChangedTerm<'_>, was_there: bool) -> Result<bool> {
+        if term.changes.iter().any(|(_, gained)| *gained) {
             return Ok(true);
         }
-        let lost = |number: DocumentNumber| overlay.changes().binary_search_by_key(&number, |change| change.0).is_ok();
-        let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
+        let lost = |number: DocumentNumber| term.changes.binary_search_by_key(&number, |change| change.0).is_ok();
+        let (lower, upper) = (index::first_posting(path, term.key), index::after_postings(path, term.key));
         let mut rows = self.before.scan(
             Table::Postings,
             Bound::Included(&lower),
@@ -196,21 +256,26 @@ impl MemtableMerge<'_> {
     }
 
     /// Writes the changes of one term, one chunk of documents at a time.
-    fn merge_term(&mut self, path: PathNumber, key: &[u8], overlay: &PostingOverlay) -> Result<()> {
+    fn merge_term(&mut self, path: PathNumber, key: &[u8], changes: &[(DocumentNumber, bool)]) -> Result<()> {
         debug_assert!(
-            overlay.changes().is_sorted_by(|left, right| left.0 < right.0),
+            changes.is_sorted_by(|left, right| left.0 < right.0),
             "an overlay lists each document once, in ascending order"
         );
-        let mut operand = Vec::new();
-        for changes in overlay.changes().chunk_by(|left, right| left.0.chunk() == right.0.chunk()) {
-            let row_key = index::posting_key(path, key, changes[0].0.chunk());
-            let of = |has_gained: bool| -> Container {
-                let members = changes.iter().filter(|(_, gained)| *gained == has_gained);
-                Container::from_sorted(&members.map(|(number, _)| number.low()).collect::<SmallVec<[u16; 16]>>())
-            };
-            operand.clear();
-            posting_operand::encode(&of(true), &of(false), &mut operand);
-            self.transaction.merge(Table::Postings, &row_key, &operand)?;
+        for changes in changes.chunk_by(|left, right| left.0.chunk() == right.0.chunk()) {
+            let chunk = changes[0].0.chunk();
+            self.row_key.clear();
+            PostingKey { path, value: key, chunk }.encode(&mut self.row_key);
+            self.operand.clear();
+            if let &[(number, has_gained)] = changes {
+                posting_operand::encode_one(number.low(), has_gained, &mut self.operand);
+            } else {
+                let of = |has_gained: bool| -> Container {
+                    let members = changes.iter().filter(|(_, gained)| *gained == has_gained);
+                    Container::from_sorted(&members.map(|(number, _)| number.low()).collect::<SmallVec<[u16; 16]>>())
+                };
+                posting_operand::encode(&of(true), &of(false), &mut self.operand);
+            }
+            self.transaction.merge(Table::Postings, &self.row_key, &self.operand)?;
         }
         Ok(())
     }

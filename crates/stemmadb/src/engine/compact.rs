@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::Result;
 use crate::engine::write::Writer;
 use crate::engine::{Progress, Store};
 use crate::index::{DocumentNumber, difference};
@@ -30,9 +29,13 @@ use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::tree::Table;
 use crate::value::Body;
+use crate::{Error, Result};
 
 /// A segment is compacted in the background when less than this share of its bytes, in percent, is live.
 const BACKGROUND_PERCENT: u64 = 50;
+
+/// If the log as a whole has more than this many percent of its live bytes, its emptiest segment is compacted.
+const LOG_PERCENT_MAX: u64 = 150;
 
 /// An explicit compaction rewrites segments below this share, in percent.
 const EXPLICIT_PERCENT: u64 = 90;
@@ -42,13 +45,19 @@ const EXPLICIT_PERCENT: u64 = 90;
 pub(super) const RELOCATION_BYTES: usize = 8 << 20;
 
 impl Store {
-    /// Compacts the segment with the smallest live share, if it is small enough.
-    pub(super) fn compact_if_worthwhile(&self) -> Result<()> {
-        let Some(_compaction) = self.compaction.try_lock() else { return Ok(()) };
-        match self.emptiest_segment(BACKGROUND_PERCENT)? {
-            Some(segment) => self.compact_segment(segment, &mut |_| ()),
-            None => Ok(()),
-        }
+    /// Compacts the segment with the smallest live share if the log wastes enough space; returns whether it did.
+    pub(super) fn compact_if_worthwhile(&self) -> Result<bool> {
+        let Some(_compaction) = self.compaction.try_lock() else { return Ok(false) };
+        let Some(segment) = self.wasteful_segment()? else { return Ok(false) };
+        self.compact_segment(segment, &mut |_| ())?;
+        Ok(true)
+    }
+
+    /// The segment to compact in the background next, if any.
+    pub(super) fn wasteful_segment(&self) -> Result<Option<u32>> {
+        let live_bytes: u64 = meta::live_bytes(&self.parts.tree.read())?.values().sum();
+        let is_wasteful = self.parts.log.used_bytes() * 100 > live_bytes * LOG_PERCENT_MAX;
+        self.emptiest_segment(if is_wasteful { EXPLICIT_PERCENT } else { BACKGROUND_PERCENT })
     }
 
     /// Compacts every segment with a sufficient share of dead bytes. Returns the number of bytes of the retired
@@ -112,15 +121,27 @@ impl Store {
         let is_retirable = |segment: &SegmentInfo| segment.number != number || !segment.is_active;
         assert!(self.parts.log.segments().iter().all(is_retirable), "the active segment is never compacted");
         self.parts.log.frames(number, &mut |frame| {
+            self.make_room()?;
             self.relocate_frame(&frame)?;
             show(u64::from(frame.end.offset()));
             Ok(())
         })?;
         self.checkpoint()?;
+        self.parts.tree.settle()?;
         self.parts.log.retire(number)?;
         let mut tree = self.parts.tree.write()?;
         meta::forget_segment(&mut tree, number)?;
         tree.commit()
+    }
+
+    /// Keeps to the pace of writers, and to their memory. Does the checkpoint that frees some itself: background work
+    /// that is being stopped does none.
+    fn make_room(&self) -> Result<()> {
+        if self.background.is_stopping() {
+            return Err(Error::closed("the database is being closed, so compaction ends"));
+        }
+        self.wait_for_turn();
+        if self.memory_bytes() > self.parts.options.memory_bytes { self.merge_sealed() } else { Ok(()) }
     }
 
     /// Relocates the live records of one frame.

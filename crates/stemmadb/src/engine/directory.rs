@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::cache::CacheShares;
 use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
@@ -102,7 +103,7 @@ fn open_locked(path: &Path, vfs: DiskVfs, lock: Arc<DatabaseLock>, options: Opti
 /// Opens the tree of the database in `vfs`; an empty one if there is none.
 pub(crate) fn open_tree(vfs: Arc<dyn Vfs>, options: &Options) -> Result<Tree> {
     let tree_options = TreeOptions {
-        cache_bytes: options.block_cache_bytes(),
+        cache_bytes: CacheShares::of(options.cache_bytes).tree_bytes,
         file_bytes: options.tree_file_bytes,
         read_only: options.read_only,
         operator: Arc::new(PostingOperator),

@@ -1,5 +1,7 @@
 //! Counts and sizes of an open database.
 
+use std::time::Duration;
+
 use crate::Result;
 use crate::engine::Store;
 use crate::layout::{FIRST_NUMBER, meta};
@@ -26,12 +28,18 @@ pub struct Info {
     pub live_bytes: u64,
     /// The number of log segments.
     pub segment_count: usize,
-    /// Size of the tree's file, in bytes.
+    /// Size of all files of the tree, in bytes.
     pub tree_bytes: u64,
-    /// Bytes of the tree's file in use.
+    /// Bytes of the files that make up the newest state of the tree.
     pub tree_live_bytes: u64,
+    /// Bytes of files that merges have replaced and that are only kept for snapshots: the rest of `tree_bytes`.
+    pub tree_held_bytes: u64,
+    /// The oldest snapshot that keeps such files, if there is one.
+    pub oldest_snapshot: Option<OldestSnapshot>,
     /// Bytes held by memtables.
     pub memory_bytes: u64,
+    /// Bytes held by the read caches, which [`Options::cache_bytes`](crate::Options::cache_bytes) limits.
+    pub cache_bytes: u64,
     /// Log flushes since the database was opened.
     pub flush_count: u64,
     /// Log writes since the database was opened.
@@ -46,7 +54,26 @@ pub struct Info {
     pub format_version: u32,
 }
 
+/// The oldest snapshot that keeps files which the database itself no longer needs. Running queries and iterators that
+/// were not read to their end are snapshots too.
+///
+/// Part of [`Info`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldestSnapshot {
+    /// The snapshot shows everything up to this sequence, and maybe some of what followed.
+    pub sequence: Sequence,
+    /// The snapshot was taken at least this long ago.
+    pub age: Duration,
+}
+
 impl Store {
+    /// The oldest snapshot that keeps files of the past.
+    fn oldest_snapshot(&self) -> Result<Option<OldestSnapshot>> {
+        let Some((tree, age)) = self.parts.tree.oldest_past() else { return Ok(None) };
+        let next_sequence = meta::checkpoint(&tree)?.map_or(Sequence(1), |checkpoint| checkpoint.next_sequence);
+        Ok(Some(OldestSnapshot { sequence: Sequence(next_sequence.0.saturating_sub(1)), age }))
+    }
+
     /// Collects the counts and sizes.
     pub(crate) fn info(&self) -> Result<Info> {
         let numbers_taken = self.parts.publisher.published_numbers().0 - FIRST_NUMBER.0;
@@ -61,12 +88,15 @@ impl Store {
             deleted_count: numbers_taken.saturating_sub(live),
             sequence: snapshot.at,
             durability: self.parts.options.durability,
-            log_bytes: self.parts.log.segments().iter().map(|segment| segment.used_bytes).sum(),
+            log_bytes: self.parts.log.used_bytes(),
             live_bytes,
             segment_count: self.parts.log.segments().len(),
             tree_bytes: tree.file_bytes,
             tree_live_bytes: tree.live_bytes,
+            tree_held_bytes: tree.file_bytes - tree.live_bytes,
+            oldest_snapshot: self.oldest_snapshot()?,
             memory_bytes: self.memory_bytes() as u64,
+            cache_bytes: self.parts.caches.byte_count() + tree.memory_bytes,
             flush_count: statistics.flush_count,
             write_count: statistics.write_count,
             stall_count: self.stall_count.load(Ordering::Relaxed),

@@ -23,6 +23,7 @@ mod edit;
 mod expire;
 mod info;
 mod log_prescan;
+mod pace;
 mod progress;
 mod recover;
 mod salvage;
@@ -49,13 +50,14 @@ use crate::revision::{Revision, Sequence};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, RwLock};
 use crate::{Error, Result};
+use pace::MemoryUse;
 
 pub use check::{CheckReport, Damage};
 pub(crate) use commit_hook::{CommitHook, OnAppended};
 pub use content_sweep::SweepReport;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use edit::Edit;
-pub use info::Info;
+pub use info::{Info, OldestSnapshot};
 pub use progress::Progress;
 pub(crate) use salvage::salvage;
 pub use salvage::{SalvageReport, Salvaged, SalvagedRevision};
@@ -88,6 +90,9 @@ pub(crate) struct Store {
     writing_thread: AtomicUsize,
     /// How many times a writer had to wait for memory since the database was opened.
     stall_count: AtomicU64,
+    /// Why no checkpoint has succeeded since a time, if the next one may.
+    checkpoint_failure: Mutex<Option<checkpoint::CheckpointFailure>>,
+    pace: pace::Pace,
 }
 
 /// Marks the current thread as the one with the open transaction until the marker is dropped.
@@ -112,6 +117,13 @@ struct View {
     active: Arc<Memtable>,
     /// Oldest first.
     sealed: Vec<Sealed>,
+}
+
+impl View {
+    /// Memory used by the memtables.
+    fn byte_count(&self) -> usize {
+        self.sealed.iter().map(|sealed| sealed.memtable.byte_count()).sum::<usize>() + self.active.byte_count()
+    }
 }
 
 /// A full memtable that waits to be merged into the tree.
@@ -185,7 +197,7 @@ impl Store {
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
         self.refuse_reentry()?;
-        self.wait_for_merges();
+        self.wait_for_turn();
         self.wait_for_memory()?;
         let level = durability.level();
         let (base_sequence, outcome) = {
@@ -204,6 +216,7 @@ impl Store {
         };
         #[cfg(test)]
         let last_sequence = receipt.last_sequence;
+        self.pace.add_write(receipt.memory_bytes);
         self.finish(receipt, level)?;
         if let Durability::Interval(interval) = durability {
             self.flush_within(interval)?;
@@ -322,17 +335,22 @@ impl Store {
     }
 
     /// Seals the active memtable if it is full. The caller holds the writer lock. One half of the memory takes writes
-    /// while the other half is merged: the more is merged in one checkpoint, the fewer tree pages are written per
-    /// document.
+    /// while the other half is merged: the more one checkpoint merges, the fewer runs are merged later.
     fn seal_if_full(&self, writer: &mut Writer) {
-        let full = self.active_memtable().byte_count() >= self.parts.options.memory_bytes / 2;
-        if full {
+        if self.is_full(&self.active_memtable()) {
             self.seal(writer);
         }
     }
 
+    fn is_full(&self, memtable: &Memtable) -> bool {
+        memtable.byte_count() >= self.parts.options.memory_bytes / 2
+    }
+
     /// Seals the active memtable unless it is empty. The caller holds the writer lock.
     fn seal(&self, writer: &mut Writer) {
+        let active = self.active_memtable();
+        // After a full memtable, the next one probably gets full as well.
+        let next = if self.is_full(&active) { Memtable::with_room_of(&active) } else { Memtable::new() };
         let mut view = self.view.write();
         if view.active.is_empty() {
             return;
@@ -345,7 +363,7 @@ impl Store {
             }),
             "memtables are sealed in log order"
         );
-        let memtable = std::mem::replace(&mut view.active, Arc::new(Memtable::new()));
+        let memtable = std::mem::replace(&mut view.active, Arc::new(next));
         view.sealed.push(Sealed {
             memtable,
             log_end: writer.log_end,
@@ -359,19 +377,26 @@ impl Store {
     }
 
     fn memory_bytes(&self) -> usize {
-        let view = self.view.read();
-        view.sealed.iter().map(|sealed| sealed.memtable.byte_count()).sum::<usize>() + view.active.byte_count()
+        self.view.read().byte_count()
     }
 
-    /// Slows a writer down while the tree has many runs, so that merges keep pace with checkpoints. The delay grows
-    /// with the number of runs.
-    fn wait_for_merges(&self) {
-        /// Merges that keep pace leave at most about this many runs.
-        const RUN_COUNT: usize = 20;
-        const DELAY_MAX: Duration = Duration::from_millis(50);
-        let excess = self.parts.tree.run_count().saturating_sub(RUN_COUNT);
-        if excess > 0 && self.parts.options.background {
-            std::thread::sleep(DELAY_MAX.min(Duration::from_millis(excess as u64)));
+    /// Slows a writer down while checkpoints or merges don't keep up.
+    fn wait_for_turn(&self) {
+        if !self.parts.options.background {
+            return;
+        }
+        let delay = self.pace.delay(self.memory_use(), self.parts.tree.run_count());
+        if let Some(delay) = delay {
+            std::thread::sleep(delay);
+        }
+    }
+
+    fn memory_use(&self) -> MemoryUse {
+        let view = self.view.read();
+        let used = view.byte_count();
+        MemoryUse {
+            free: self.parts.options.memory_bytes.saturating_sub(used),
+            sealed: view.sealed.first().map(|sealed| sealed.memtable.byte_count()),
         }
     }
 
@@ -388,6 +413,7 @@ impl Store {
         while self.memory_bytes() > self.parts.options.memory_bytes {
             self.refuse_if_closed()?;
             self.index_builds.refuse_if_stopped()?;
+            self.refuse_if_checkpoints_fail()?;
             if self.view.read().sealed.is_empty() {
                 break;
             }

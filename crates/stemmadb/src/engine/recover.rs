@@ -5,7 +5,7 @@
 //! records, and of how much of the last checkpoint reached the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use crate::cache::ReadCaches;
 use crate::engine::ancestry;
@@ -27,7 +27,7 @@ use crate::read::StoreParts;
 use crate::read::snapshot::Snapshot;
 use crate::revision::{DocumentId, Leaf, MergeOutcome, Revision, RevisionTree, Sequence};
 use crate::sync::{Condvar, Mutex, RwLock};
-use crate::tree::Tree;
+use crate::tree::{MergeGoal, Tree};
 use crate::value::{Body, Shapes};
 use crate::vfs::Vfs;
 use crate::{Error, Result};
@@ -145,7 +145,9 @@ impl Store {
             store.replay_everything(&prescan, progress)?;
         } else {
             for frame in tail {
-                store.replay(&frame.frame(), &prescan)?;
+                if store.replay(&frame.frame(), &prescan)? {
+                    store.merge_sealed()?;
+                }
             }
         }
 
@@ -214,17 +216,60 @@ impl Store {
             commit_hooks: super::commit_hook::CommitHooks::default(),
             writing_thread: 0.into(),
             stall_count: 0.into(),
+            checkpoint_failure: Mutex::default(),
+            pace: super::pace::Pace::default(),
         })
     }
 
+    /// Replays the whole log into the empty tree. Checkpoints and merges run beside it, each on its own thread, unless
+    /// there is little to do.
     fn replay_everything(&self, prescan: &LogPrescan, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let options = &self.parts.options;
+        if !options.background || self.parts.log.used_bytes() < options.memory_bytes as u64 / 4 {
+            return self.replay_segments(prescan, progress, &|| self.merge_sealed());
+        }
+        std::thread::scope(|scope| {
+            // A send waits until the checkpoint before is done, so memory holds at most two memtables.
+            let (sealed, seals) = mpsc::sync_channel(0);
+            let (merged, merges) = mpsc::sync_channel(1);
+            let checkpoints = spawn_replay_worker(scope, move || {
+                seals.iter().try_for_each(|()| {
+                    self.merge_sealed()?;
+                    // A thread that is merging looks for further merges by itself.
+                    merged.try_send(()).ok();
+                    Ok(())
+                })
+            })?;
+            let tree = &self.parts.tree;
+            let merging = spawn_replay_worker(scope, move || {
+                merges.iter().try_for_each(|()| {
+                    while tree.merge_step(MergeGoal::Pace)? {}
+                    Ok(())
+                })
+            })?;
+            // Sending fails after an error of the checkpoint, which is returned below.
+            let replayed = self.replay_segments(prescan, progress, &|| sealed.send(()).map_err(|_| Error::closed("")));
+            drop(sealed);
+            checkpoints.finish().and(merging.finish()).and(replayed)
+        })
+    }
+
+    /// Replays the whole log. Calls `on_full` when a memtable is sealed.
+    fn replay_segments(
+        &self,
+        prescan: &LogPrescan,
+        progress: &mut dyn FnMut(Progress),
+        on_full: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         let segments = self.parts.log.segments();
         let total = segments.iter().map(|segment| segment.used_bytes).sum();
         let mut done = 0;
         for segment in &segments {
             let mut within = 0;
             self.parts.log.frames(segment.number, &mut |frame| {
-                self.replay(&frame, prescan)?;
+                if self.replay(&frame, prescan)? {
+                    on_full()?;
+                }
                 within = u64::from(frame.end.offset());
                 progress(Progress { done: done + within, total });
                 Ok(())
@@ -235,8 +280,15 @@ impl Store {
         Ok(())
     }
 
-    /// Applies one frame of the log.
-    fn replay(&self, frame: &Frame<'_>, prescan: &LogPrescan) -> Result<()> {
+    /// Applies one frame of the log. Returns whether memtables are sealed, so that a checkpoint is needed.
+    fn replay(&self, frame: &Frame<'_>, prescan: &LogPrescan) -> Result<bool> {
+        // No memtable is sealed within a frame, so this snapshot sees everything that is replayed before and in it. One
+        // that is still empty is not part of a snapshot otherwise.
+        let mut snapshot = self.newest_snapshot()?;
+        let active = self.active_memtable();
+        if active.is_empty() {
+            snapshot.memtables.push(active);
+        }
         let mut next_sequence = frame.first_sequence;
         let mut locals = Vec::new();
         let mut takes_sequence = false;
@@ -248,9 +300,10 @@ impl Store {
                     if !record.relocated {
                         next_sequence = next_sequence.max(record.sequence.next());
                     }
-                    self.reserve_number(record.number);
+                    let is_new = self.reserve_number(record.number);
                     if !prescan.has_snapshot_after(record.number, at) {
-                        self.replay_revision(&record, at, length)?;
+                        let old = if is_new { None } else { snapshot.state(record.number)? };
+                        self.replay_revision(&snapshot, &record, old, (at, length))?;
                     }
                 }
                 Record::Local { deleted, relocated, generation, id, body } => {
@@ -264,9 +317,9 @@ impl Store {
                 Record::Settings(_) => {}
                 Record::Leaves { number, .. } | Record::Snapshot { number, .. }
                     if prescan.has_snapshot_after(number, at) => {}
-                Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
+                Record::Leaves { number, leaves } => self.replay_leaves(&snapshot, number, &leaves, at)?,
                 Record::Snapshot { number, row } => {
-                    self.replay_snapshot_record(number, row, location, prescan)?;
+                    self.replay_snapshot_record(&snapshot, number, row, location, prescan)?;
                 }
             }
         }
@@ -277,24 +330,22 @@ impl Store {
         for (id, state) in locals {
             active.insert_local(id, Sequence(next_sequence.0 - 1), state);
         }
-        let full = {
-            let mut writer = self.writer.lock();
-            writer.next_sequence = writer.next_sequence.max(next_sequence);
-            writer.log_end = frame.end;
-            writer.logged_shape_count = self.parts.shapes.len();
-            self.seal_if_full(&mut writer);
-            !self.view.read().sealed.is_empty()
-        };
-        if full {
-            self.merge_sealed()?;
-        }
-        Ok(())
+        let mut writer = self.writer.lock();
+        writer.next_sequence = writer.next_sequence.max(next_sequence);
+        writer.log_end = frame.end;
+        writer.logged_shape_count = self.parts.shapes.len();
+        self.seal_if_full(&mut writer);
+        Ok(!self.view.read().sealed.is_empty())
     }
 
-    fn replay_revision(&self, record: &RevisionRecord<'_>, position: LogPosition, length: u32) -> Result<()> {
-        let snapshot = self.newest_snapshot()?;
+    fn replay_revision(
+        &self,
+        snapshot: &Snapshot,
+        record: &RevisionRecord<'_>,
+        old: Option<Arc<DocumentState>>,
+        (position, length): (LogPosition, u32),
+    ) -> Result<()> {
         let stored = StoredRevision { position, length, logged_ancestors: record.ancestor_count() };
-        let old = snapshot.state(record.number)?;
         old.as_ref().map_or(Ok(()), |old| old.check_id(record.id, position))?;
         if old.as_ref().is_some_and(|old| old.includes(record)) {
             return Ok(());
@@ -322,18 +373,21 @@ impl Store {
             replay_mode: old_replay_mode.after(added.has_extra_ancestors),
             body: is_winner.then(|| Body::new(record.body)),
         };
-        self.replay_state(&snapshot, old.as_deref(), state)
+        self.replay_state(snapshot, old.as_deref(), state)
     }
 
-    /// Ensures that new documents get numbers after this one.
-    fn reserve_number(&self, number: DocumentNumber) {
+    /// Ensures that new documents get numbers after this one. Returns whether no document before had it or a later one.
+    fn reserve_number(&self, number: DocumentNumber) -> bool {
         let mut writer = self.writer.lock();
+        let is_new = number >= writer.next_number;
         writer.next_number = writer.next_number.max(DocumentNumber(number.0 + 1));
+        is_new
     }
 
     /// Takes over the state in a snapshot record, unless the document is already in a newer state.
     fn replay_snapshot_record(
         &self,
+        snapshot: &Snapshot,
         number: DocumentNumber,
         row: &[u8],
         location: RecordLocation,
@@ -344,19 +398,23 @@ impl Store {
             |stored: StoredRevision| if prescan.is_retired(stored.position) { StoredRevision::GONE } else { stored };
         let state = DocumentRow::decode(row).and_then(|row| row.snapshot_state(number, location, stored));
         let state = state.map_err(|error| error.within(format!("log {}", location.position)))?;
-        let snapshot = self.newest_snapshot()?;
         let old = snapshot.state(number)?;
         old.as_ref().map_or(Ok(()), |old| old.check_id(state.id.as_str(), location.position))?;
         match old {
             Some(old) if old.sequence > state.sequence => Ok(()),
-            old => self.replay_state(&snapshot, old.as_deref(), state),
+            old => self.replay_state(snapshot, old.as_deref(), state),
         }
     }
 
     /// Removes the leaves that older records added and that had been replaced when this record was written. Leaves that
     /// newer records added are kept: the tree may hold them already.
-    fn replay_leaves(&self, number: DocumentNumber, leaves: &[Revision], position: LogPosition) -> Result<()> {
-        let snapshot = self.newest_snapshot()?;
+    fn replay_leaves(
+        &self,
+        snapshot: &Snapshot,
+        number: DocumentNumber,
+        leaves: &[Revision],
+        position: LogPosition,
+    ) -> Result<()> {
         let Some(old) = snapshot.state(number)? else { return Ok(()) };
         let mut state = DocumentState::clone(&old);
         let keeps = |leaf: &Leaf<StoredRevision>| leaves.contains(&leaf.revision) || leaf.payload.position > position;
@@ -364,7 +422,7 @@ impl Store {
             return Ok(());
         }
         state.body = None;
-        self.replay_state(&snapshot, Some(&old), state)
+        self.replay_state(snapshot, Some(&old), state)
     }
 
     /// Inserts the state that a replayed record leads to into the memtable, with its difference to the index.
@@ -501,4 +559,22 @@ impl DocumentState {
 fn missing_segment(number: u32) -> Error {
     Error::corrupt(format!("log/{number:010}.log is missing: documents in it can't be read"))
         .with_hint("put the file back, or restore a backup")
+}
+
+/// A thread that works beside the replay of the log.
+struct ReplayWorker<'scope>(std::thread::ScopedJoinHandle<'scope, Result<()>>);
+
+fn spawn_replay_worker<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> Result<()> + Send + 'scope,
+) -> Result<ReplayWorker<'scope>> {
+    let thread = std::thread::Builder::new().name("stemma-rebuild".to_owned());
+    thread.spawn_scoped(scope, work).map(ReplayWorker).map_err(Error::no_thread)
+}
+
+impl ReplayWorker<'_> {
+    /// Waits for its end, and returns its error.
+    fn finish(self) -> Result<()> {
+        self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
 }

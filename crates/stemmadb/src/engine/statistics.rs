@@ -20,7 +20,8 @@ pub(super) struct PathStatistics {
 }
 
 impl PathStatistics {
-    /// Loads the statistics from the tree; computes them from the postings if they are missing or damaged.
+    /// Loads the statistics from the tree, and splits ranges that have grown too large. Computes the statistics from
+    /// the postings if they are missing or damaged.
     pub(super) fn begin(tree: &TreeSnapshot, path: PathNumber) -> Result<Self> {
         let histogram = match meta::statistics(tree, path)?.map(|stored| Histogram::decode(&stored)) {
             Some(Ok(histogram)) => histogram,
@@ -30,7 +31,13 @@ impl PathStatistics {
             Some(Ok(numbers)) => numbers,
             _ => sum_numbers(tree, path)?,
         };
-        Ok(PathStatistics { path, histogram, numbers, is_changed: false })
+        let mut statistics = PathStatistics { path, histogram, numbers, is_changed: false };
+        statistics.is_changed = statistics.divide(tree)?;
+        Ok(statistics)
+    }
+
+    pub(super) fn path(&self) -> PathNumber {
+        self.path
     }
 
     /// Records that documents gained or lost a value, and whether the value is new (1) or gone (-1).
@@ -69,23 +76,22 @@ impl PathStatistics {
         Ok(is_divided)
     }
 
-    fn is_overfull(&self) -> bool {
+    pub(super) fn is_overfull(&self) -> bool {
         self.histogram.overfull().is_some()
     }
 }
 
 impl StoreParts {
-    /// Publishes the statistics to readers. Returns them if some of their ranges have to be split.
-    pub(super) fn publish_statistics(&self, counting: PathStatistics) -> Option<PathStatistics> {
-        self.caches.histograms.note(counting.path, &counting.histogram);
-        counting.is_overfull().then_some(counting)
+    /// Publishes the statistics to readers.
+    pub(super) fn publish_statistics(&self, counting: &PathStatistics) {
+        self.caches.columns.histograms.replace(counting.path, &counting.histogram);
     }
 
     /// Removes the statistics of a path whose rows are being removed.
     pub(super) fn forget_statistics(&self, tree: &mut TreeTransaction<'_>, path: PathNumber) -> Result<()> {
         let nothing = Histogram::default();
         meta::put_statistics(tree, path, &nothing, &NumberSum::default())?;
-        self.caches.histograms.note(path, &nothing);
+        self.caches.columns.histograms.replace(path, &nothing);
         Ok(())
     }
 
@@ -94,7 +100,7 @@ impl StoreParts {
         let before = self.tree.read();
         let (histogram, numbers) = (count_histogram(&before, path)?, sum_numbers(&before, path)?);
         meta::put_statistics(tree, path, &histogram, &numbers)?;
-        self.caches.histograms.note(path, &histogram);
+        self.caches.columns.histograms.replace(path, &histogram);
         Ok(())
     }
 
@@ -116,7 +122,7 @@ impl StoreParts {
             counting.put_always(&mut tree)?;
         }
         tree.commit()?;
-        divided.iter().for_each(|counting| self.caches.histograms.note(counting.path, &counting.histogram));
+        divided.iter().for_each(|counting| self.caches.columns.histograms.replace(counting.path, &counting.histogram));
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::engine::Store;
 use crate::engine::background::{Registration, Work};
 use crate::engine::checkpoint::Persisted;
+use crate::engine::statistics::PathStatistics;
 use crate::revision::Sequence;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +21,24 @@ const IDLE: Duration = Duration::from_millis(300);
 /// Idle memtables below this size are not merged: reading through them costs next to nothing.
 const IDLE_BYTES: usize = 256 << 10;
 
-/// Delay after a failed merge, such as on a full disk.
-const RETRY: Duration = Duration::from_secs(1);
+/// Delay after a failed merge or checkpoint, such as on a full disk.
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// State that only the running checkpoint uses.
 #[derive(Default)]
 pub(super) struct Upkeep {
     pub(super) persisted: Persisted,
+    /// The statistics with ranges that have grown too large. The next checkpoint that changes them splits these ranges;
+    /// so does the last one before the database is idle.
+    pub(super) overfull: Vec<PathStatistics>,
+}
+
+impl Upkeep {
+    /// Records the statistics that a checkpoint changed.
+    pub(super) fn note_overfull(&mut self, changed: Vec<PathStatistics>) {
+        self.overfull.retain(|old| changed.iter().all(|new| new.path() != old.path()));
+        self.overfull.extend(changed.into_iter().filter(PathStatistics::is_overfull));
+    }
 }
 
 /// The background work of a database.
@@ -40,9 +52,15 @@ pub(super) struct Background {
     is_at_rest: AtomicBool,
     /// The deadline of the next flush for writes with interval durability.
     flush_at: Mutex<Option<Instant>>,
+    is_stopping: AtomicBool,
 }
 
 impl Background {
+    /// Whether the database is being closed: long work ends early.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
     /// Schedules work, if the database has background work.
     pub(super) fn schedule(&self, work: Work, delay: Duration) {
         if let Some(registration) = &*self.registration.lock() {
@@ -103,6 +121,7 @@ impl Upkeeper {
     /// Stops background work, merges what is in memory, flushes and closes the log.
     pub(crate) fn stop(self, store: &Store) -> Result<()> {
         store.stop_building();
+        store.background.is_stopping.store(true, Ordering::Relaxed);
         if let Some(registration) = self.registration {
             registration.stop();
         }
@@ -127,6 +146,7 @@ impl Store {
         match work {
             Work::Upkeep => self.do_upkeep(),
             Work::Merge => self.do_merge_step(),
+            Work::Compact => self.do_compaction(),
             Work::Flush => self.flush_if_due(),
             Work::Expire => self.expire_due(),
         }
@@ -174,11 +194,11 @@ impl Store {
     fn do_upkeep(&self) {
         let is_idle = self.is_idle();
         let is_worthwhile = self.active_memtable().byte_count() >= IDLE_BYTES;
-        // A failure is kept in `broken`, where the next writer finds it.
+        // A failure is kept in `broken`, where the next writer finds it, or the checkpoint is tried again.
         let kept_up = if is_idle && is_worthwhile { self.checkpoint() } else { self.merge_sealed() };
         let swept = kept_up.and_then(|()| self.sweep_dropped_indexes()).and_then(|()| self.sweep_content_if_needed());
-        if swept.and_then(|()| self.compact_if_worthwhile()).is_err() {
-            self.memory_freed.notify_all();
+        if swept.is_ok_and(|()| self.wasteful_segment().is_ok_and(|segment| segment.is_some())) {
+            self.background.schedule(Work::Compact, Duration::ZERO);
         }
         if is_idle {
             self.background.is_at_rest.store(true, Ordering::Relaxed);
@@ -191,13 +211,29 @@ impl Store {
         !self.view.read().sealed.is_empty() || self.has_dropped_indexes()
     }
 
+    /// Compacts one segment of the log, and schedules the next one.
+    fn do_compaction(&self) {
+        match self.compact_if_worthwhile() {
+            Ok(true) => self.background.schedule(Work::Compact, Duration::ZERO),
+            Ok(false) => {}
+            // Damage, or a failed write, which the next writer finds in `broken`. The next upkeep tries again.
+            Err(_) => _ = self.memory_freed.notify_all(),
+        }
+    }
+
     /// Does one step of a merge of the tree, and schedules the next one.
     fn do_merge_step(&self) {
         let is_at_rest = self.background.is_at_rest.load(Ordering::Relaxed);
         let goal = if is_at_rest { MergeGoal::Rest } else { MergeGoal::Pace };
         match self.parts.tree.merge_step(goal) {
             Ok(true) => self.background.schedule(Work::Merge, Duration::ZERO),
-            Ok(false) => self.background.is_at_rest.store(false, Ordering::Relaxed),
+            Ok(false) => {
+                self.background.is_at_rest.store(false, Ordering::Relaxed);
+                if is_at_rest {
+                    self.parts.tree.close_files();
+                    self.parts.log.close_idle_file();
+                }
+            }
             Err(error) if error.kind() == crate::ErrorKind::Unavailable => self.background.schedule(Work::Merge, RETRY),
             // Damage: reads report it.
             Err(_) => {}
@@ -210,8 +246,15 @@ impl Store {
             self.background.schedule(Work::Merge, Duration::ZERO);
             return Ok(());
         }
-        while self.parts.tree.merge_step(MergeGoal::Pace)? {}
-        Ok(())
+        loop {
+            match self.parts.tree.merge_step(MergeGoal::Pace) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // The next checkpoint tries again; this one has succeeded.
+                Err(error) if error.kind() == crate::ErrorKind::Unavailable => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Removes the rows of a dropped index, and requests another run if there are more.

@@ -193,6 +193,8 @@ const SPECULATIVE_NUMBER: DocumentNumber = DocumentNumber(1 << 47);
 pub(super) struct Receipt {
     pub(super) end: LogPosition,
     pub(super) last_sequence: Sequence,
+    /// By how much it filled the memtable.
+    pub(super) memory_bytes: usize,
 }
 
 impl<'a> Transaction<'a> {

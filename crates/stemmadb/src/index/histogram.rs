@@ -31,6 +31,14 @@ pub(crate) struct Histogram {
     last_changed: usize,
 }
 
+impl Histogram {
+    /// Memory used, in bytes.
+    pub(crate) fn byte_count(&self) -> usize {
+        let keys = self.buckets.iter().map(|bucket| bucket.from.len()).sum::<usize>() + self.top.len();
+        size_of::<Self>() + size_of::<Bucket>() * self.buckets.len() + keys
+    }
+}
+
 impl PartialEq for Histogram {
     fn eq(&self, other: &Self) -> bool {
         self.buckets == other.buckets && self.top == other.top

@@ -36,6 +36,14 @@ pub(crate) fn encode(gained: &Container, lost: &Container, out: &mut Vec<u8>) {
     lost.encode(out);
 }
 
+/// Appends the operand for one document that gained or lost a term: the same as that of [`encode`].
+pub(crate) fn encode_one(low: u16, has_gained: bool, out: &mut Vec<u8>) {
+    if !has_gained {
+        out.push(LOST);
+    }
+    Container::encode_one(low, out);
+}
+
 /// The containers of an operand: gained, lost.
 type Parts<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 

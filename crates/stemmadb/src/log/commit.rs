@@ -173,6 +173,7 @@ impl Shared {
 
     fn write_parts(&self, batch: &Batch, allocated: &mut u64, to_be_flushed: bool) -> Result<()> {
         let mut segment = self.last_segment();
+        segment.pin()?;
         for part in &batch.parts {
             if part.segment != segment.number {
                 debug_assert!(
@@ -252,6 +253,15 @@ impl Shared {
         Arc::clone(list.segments.last().expect("a log has a segment from its opening on"))
     }
 
+    /// Closes the file of the active segment if everything is flushed; the next write opens it again.
+    pub(super) fn close_idle_file(&self) {
+        let state = self.state.lock();
+        let is_idle = !state.is_writing && !state.is_flushing && state.durable == state.tail.next;
+        if is_idle && self.vfs.is_persistent() {
+            self.last_segment().handle.close();
+        }
+    }
+
     /// Records the first failure and returns a copy of it for the thread that encountered it.
     pub(super) fn poison(&self, state: &mut LogState, error: Error) -> Error {
         let copy = error.duplicate();
@@ -264,7 +274,7 @@ impl Shared {
 }
 
 /// Whether the cause of an error is lack of disk space.
-pub(super) fn is_disk_full(error: &Error) -> bool {
+pub(crate) fn is_disk_full(error: &Error) -> bool {
     use std::io::{Error as IoError, ErrorKind};
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<IoError>());
     source.is_some_and(|source| matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))

@@ -1,8 +1,8 @@
 //! Cache of open file handles: a log may have more segments than a process may have open files.
 //!
 //! The file of a sealed segment is opened on the first read and closed after many others have been opened. *Pinned*
-//! files stay open: the active segment's, because only the handle that wrote is guaranteed to receive a delayed write
-//! error, and a retired one's, because it no longer has a name to open it by.
+//! files stay open: the active segment's while anything in it is not flushed, because only the handle that wrote is
+//! guaranteed to receive a delayed write error, and a retired one's, because it no longer has a name to open it by.
 
 use std::collections::VecDeque;
 use std::io;
@@ -96,12 +96,22 @@ impl Handle {
 
     /// Keeps the file open until it is unpinned.
     pub(super) fn pin(&self) -> io::Result<()> {
+        if self.slot.read().is_pinned {
+            return Ok(());
+        }
         let mut slot = self.slot.write();
         if slot.file.is_none() {
             slot.file = Some(self.handles.vfs.open(&self.name)?);
         }
         slot.is_pinned = true;
         Ok(())
+    }
+
+    /// Closes the file, which is opened again when it is next used.
+    pub(super) fn close(&self) {
+        let mut slot = self.slot.write();
+        slot.is_pinned = false;
+        slot.close();
     }
 
     /// Allows the cache to close the file and reopen it by name.

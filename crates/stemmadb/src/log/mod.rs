@@ -50,6 +50,7 @@ use shared::Shared;
 
 pub(crate) use blobs::Blobs;
 pub use blobs::{Blob, BlobReader, Digest};
+pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use position::LogPosition;
@@ -238,6 +239,11 @@ impl Log {
         SegmentSet { log: Arc::clone(&self.shared), list: self.shared.list() }
     }
 
+    /// Bytes used in all segments.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.shared.list().segments.iter().map(|segment| u64::from(segment.used())).sum()
+    }
+
     /// Information about every segment, in order.
     pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
         let list = self.shared.list();
@@ -317,6 +323,11 @@ impl Log {
     /// possible. Closing twice has no further effect.
     pub(crate) fn close(&self) -> Result<()> {
         self.shared.close()
+    }
+
+    /// Closes the file that is written to, if everything is flushed. The next write opens it again.
+    pub(crate) fn close_idle_file(&self) {
+        self.shared.close_idle_file();
     }
 
     pub(crate) fn statistics(&self) -> LogStatistics {

@@ -16,7 +16,7 @@ use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
 /// Maximum number of retired files kept for reuse.
-pub(super) const FREE_COUNT_MAX: usize = 2;
+pub(super) const FREE_COUNT_MAX: usize = 1;
 
 /// Name of a file that is not a segment yet.
 pub(super) const UNFINISHED: &str = "log/unfinished";

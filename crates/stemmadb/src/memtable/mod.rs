@@ -26,7 +26,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::value::Body;
 
 use id_order::{IdOrder, ORDERED_BYTES};
-pub(crate) use terms::{MemtableTermWalk, PostingOverlay};
+pub(crate) use terms::{ChangedTerm, MemtableTermWalk, PostingOverlay, TermBatch};
 use terms::{PathTerms, Signatures};
 
 /// Location of a stored revision in the log.
@@ -160,6 +160,18 @@ const DOCUMENT_OVERHEAD_BYTES: usize = 320;
 impl Memtable {
     pub(crate) fn new() -> Self {
         Memtable { order: RwLock::default(), inner: RwLock::default(), byte_count: AtomicUsize::new(0) }
+    }
+
+    /// An empty memtable with room for what a full one has, so that filling it moves nothing.
+    pub(crate) fn with_room_of(full: &Memtable) -> Self {
+        let full = full.inner.read();
+        let data = MemtableData {
+            numbers: HashMap::with_capacity(full.numbers.len()),
+            documents: HashMap::with_capacity(full.documents.len()),
+            paths: full.paths.iter().map(|(path, terms)| (*path, PathTerms::with_room_of(terms))).collect(),
+            ..MemtableData::default()
+        };
+        Memtable { inner: RwLock::new(data), ..Memtable::new() }
     }
 
     /// Approximate memory use in bytes.
@@ -321,7 +333,7 @@ impl Memtable {
 
     /// Whether it contains changes to the terms of a path.
     pub(crate) fn has_terms(&self, path: PathNumber) -> bool {
-        self.inner.read().paths.contains_key(&path)
+        self.term_count(path) > 0
     }
 
     /// The newest state of every document, by number, for a checkpoint to merge.
@@ -347,9 +359,20 @@ impl Memtable {
         self.inner.read().paths.get(&path).map_or(0, PathTerms::term_count)
     }
 
+    /// About how many rows of the tree its documents and terms change.
+    pub(crate) fn entry_count(&self) -> usize {
+        /// Rows of `ids`, `docs` and `sequences`.
+        const ROWS_PER_DOCUMENT: usize = 3;
+        let inner = self.inner.read();
+        let term_count: usize = inner.paths.values().map(PathTerms::term_count).sum();
+        term_count + ROWS_PER_DOCUMENT * inner.documents.len()
+    }
+
     /// The paths with at least one delta, ascending.
     pub(crate) fn paths(&self) -> Vec<PathNumber> {
-        let mut paths: Vec<_> = self.inner.read().paths.keys().copied().collect();
+        let inner = self.inner.read();
+        let changed = inner.paths.iter().filter(|(_, terms)| terms.term_count() > 0);
+        let mut paths: Vec<_> = changed.map(|(path, _)| *path).collect();
         paths.sort_unstable();
         paths
     }

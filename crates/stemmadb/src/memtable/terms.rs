@@ -15,7 +15,7 @@ use crate::index::{DocumentNumber, PathNumber, Presence, Window};
 use crate::revision::Sequence;
 use crate::sync::Mutex;
 
-use crate::tree::Direction;
+use crate::tree::{Direction, key_head};
 
 /// A document gained or lost a term at a sequence.
 #[derive(Debug, Clone, Copy)]
@@ -95,11 +95,6 @@ impl PostingOverlay {
         self.changes.is_empty()
     }
 
-    /// By how many documents the deltas of one memtable, settled once, change the set.
-    pub(crate) fn entry_change(&self) -> i64 {
-        self.entry_change
-    }
-
     /// Removes all changes but keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.changes.clear();
@@ -130,7 +125,8 @@ struct TermEntry {
 pub(super) struct PathTerms {
     keys: Vec<u8>,
     entries: Vec<TermEntry>,
-    table: HashTable<u32>,
+    /// The hash of each term and its index in `entries`.
+    table: HashTable<(u32, u32)>,
     hasher: hashbrown::DefaultHashBuilder,
     runs: Mutex<Runs>,
 }
@@ -143,13 +139,21 @@ struct Runs {
 }
 
 impl PathTerms {
+    /// No terms, with room for as many as there are in `full`.
+    pub(super) fn with_room_of(full: &PathTerms) -> Self {
+        PathTerms {
+            keys: Vec::with_capacity(full.keys.len()),
+            entries: Vec::with_capacity(full.entries.len()),
+            table: HashTable::with_capacity(full.entries.len()),
+            ..PathTerms::default()
+        }
+    }
+
     /// Records that `number` gained or lost the term `key`; returns the approximate memory used.
     pub(super) fn push(&mut self, key: &[u8], number: DocumentNumber, sequence: Sequence, gained: bool) -> usize {
-        use std::hash::BuildHasher;
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let delta = Delta::new(number, sequence, gained);
-        let (keys, entries) = (&self.keys, &self.entries);
-        if let Some(&index) = self.table.find(hash, |&index| entries[index as usize].key(keys) == key) {
+        if let Some(index) = self.find(hash, key) {
             self.entries[index as usize].deltas.push(delta);
             return size_of::<Delta>();
         }
@@ -157,16 +161,23 @@ impl PathTerms {
         let start = u32::try_from(self.keys.len()).expect("a memtable is sealed long before 4 GiB of keys");
         self.keys.extend_from_slice(key);
         self.entries.push(TermEntry { start, length: key.len() as u32, deltas: SmallVec::from_buf([delta]) });
-        let (keys, entries, hasher) = (&self.keys, &self.entries, &self.hasher);
-        self.table.insert_unique(hash, index, |&index| hasher.hash_one(entries[index as usize].key(keys)));
-        key.len() + size_of::<TermEntry>() + 8
+        self.table.insert_unique(widened(hash), (hash, index), |&(hash, _)| widened(hash));
+        key.len() + size_of::<TermEntry>() + 12
+    }
+
+    fn hash(&self, key: &[u8]) -> u32 {
+        use std::hash::BuildHasher;
+        self.hasher.hash_one(key) as u32
+    }
+
+    fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
+        let found = self.table.find(widened(hash), |&(other, index)| other == hash && self.key(index) == key);
+        found.map(|(_, index)| *index)
     }
 
     /// Adds the changes of the term `key` as of `at`.
     pub(super) fn overlay(&self, key: &[u8], at: Sequence, overlay: &mut PostingOverlay) {
-        use std::hash::BuildHasher;
-        let hash = self.hasher.hash_one(key);
-        if let Some(&index) = self.table.find(hash, |&index| self.key(index) == key) {
+        if let Some(index) = self.find(self.hash(key), key) {
             self.overlay_at(index, at, overlay);
         }
     }
@@ -188,10 +199,9 @@ impl PathTerms {
     fn sorted_runs(&self) -> SmallVec<[Arc<[u32]>; 4]> {
         let mut runs = self.runs.lock();
         if runs.sorted_count < self.entries.len() {
-            let mut tail: Vec<u32> = (runs.sorted_count as u32..self.entries.len() as u32).collect();
-            tail.sort_unstable_by(|&left, &right| self.key(left).cmp(self.key(right)));
+            let tail = self.sorted(runs.sorted_count as u32..self.entries.len() as u32);
             runs.sorted_count = self.entries.len();
-            runs.runs.push(tail.into());
+            runs.runs.push(tail);
             while let [.., older, newer] = runs.runs.as_slice() {
                 if older.len() >= 2 * newer.len() {
                     break;
@@ -203,6 +213,14 @@ impl PathTerms {
             }
         }
         runs.runs.clone()
+    }
+
+    /// These terms in the order of their keys. Most keys differ in their first bytes, which are compared as one number.
+    fn sorted(&self, indices: std::ops::Range<u32>) -> Arc<[u32]> {
+        let mut terms: Vec<(u64, u32)> = indices.map(|index| (key_head(self.key(index)), index)).collect();
+        terms
+            .sort_unstable_by(|left, right| left.0.cmp(&right.0).then_with(|| self.key(left.1).cmp(self.key(right.1))));
+        terms.into_iter().map(|(_, index)| index).collect()
     }
 
     fn merge(&self, left: &[u32], right: &[u32]) -> Arc<[u32]> {
@@ -248,6 +266,51 @@ impl TermEntry {
     }
 }
 
+/// A hash as hash tables need it, which use its upper and its lower bits.
+fn widened(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// Consecutive terms of one path with their changes. Reusing it saves an allocation per term.
+#[derive(Default)]
+pub(crate) struct TermBatch {
+    keys: Vec<u8>,
+    changes: Vec<(DocumentNumber, bool)>,
+    /// Per term: the ends of its key and changes, and by how many documents they change its set.
+    terms: Vec<(usize, usize, i64)>,
+}
+
+/// A term, the documents that gained (`true`) or lost it, and by how many they change its set.
+pub(crate) struct ChangedTerm<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) changes: &'a [(DocumentNumber, bool)],
+    pub(crate) entry_change: i64,
+}
+
+impl TermBatch {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.changes.clear();
+        self.terms.clear();
+    }
+
+    fn push(&mut self, key: &[u8], overlay: &PostingOverlay) {
+        self.keys.extend_from_slice(key);
+        self.changes.extend_from_slice(&overlay.changes);
+        self.terms.push((self.keys.len(), self.changes.len(), overlay.entry_change));
+    }
+
+    /// The terms in the order of the walk.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ChangedTerm<'_>> {
+        let starts = std::iter::once((0, 0)).chain(self.terms.iter().map(|&(key, change, _)| (key, change)));
+        starts.zip(&self.terms).map(|((key_start, change_start), &(key_end, change_end, entry_change))| ChangedTerm {
+            key: &self.keys[key_start..key_end],
+            changes: &self.changes[change_start..change_end],
+            entry_change,
+        })
+    }
+}
+
 /// A sorted run of terms and the range of it that is still to be returned.
 type OpenRun = (Arc<[u32]>, std::ops::Range<usize>);
 
@@ -289,20 +352,32 @@ impl MemtableTermWalk {
         MemtableTermWalk { memtable, path, at, direction, runs, batch: Vec::new().into_iter() }
     }
 
-    fn fill(&mut self) {
+    /// Fills `batch` with the next terms; returns whether there are any.
+    pub(crate) fn next_batch(&mut self, batch: &mut TermBatch) -> bool {
+        batch.clear();
         let inner = self.memtable.inner.read();
-        let Some(terms) = inner.paths.get(&self.path) else { return };
-        let mut batch = Vec::new();
-        while batch.len() < WALK_BATCH_COUNT {
+        let Some(terms) = inner.paths.get(&self.path) else { return false };
+        let mut overlay = PostingOverlay::default();
+        while batch.terms.len() < WALK_BATCH_COUNT {
             let Some(index) = take_next(terms, &mut self.runs, self.direction) else { break };
-            let mut overlay = PostingOverlay::default();
+            overlay.clear();
             terms.overlay_at(index, self.at, &mut overlay);
             if !overlay.is_empty() {
                 overlay.settle();
-                batch.push((terms.key(index).to_vec(), overlay));
+                batch.push(terms.key(index), &overlay);
             }
         }
-        self.batch = batch.into_iter();
+        !batch.terms.is_empty()
+    }
+
+    fn fill(&mut self) {
+        let mut batch = TermBatch::default();
+        self.next_batch(&mut batch);
+        let owned = |term: ChangedTerm<'_>| {
+            let overlay = PostingOverlay { changes: term.changes.to_vec(), entry_change: term.entry_change };
+            (term.key.to_vec(), overlay)
+        };
+        self.batch = batch.iter().map(owned).collect::<Vec<_>>().into_iter();
     }
 }
 

@@ -122,19 +122,13 @@ impl Options {
 
     /// Sets the maximum size of the read caches, in bytes; zero disables them. Default: 256 MiB.
     ///
-    /// Three eighths hold the values of frequently read paths, an eighth document ids, and three eighths documents:
-    /// half of those by number, and a quarter each by id and as results of repeated lookups. The last eighth, and at
-    /// least 16 MiB, holds blocks of the tree.
+    /// Three eighths hold the values of frequently read paths, a quarter documents, an eighth document ids, and a
+    /// quarter the tree's block indexes, filters and blocks. The tree's share is at least 16 MiB: below 64 MiB, that
+    /// makes the sum larger than the option. [`Info::cache_bytes`](crate::Info::cache_bytes) is the memory in use.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
-    }
-
-    /// The share of the read caches that holds blocks of the tree.
-    pub(crate) fn block_cache_bytes(&self) -> u64 {
-        const BYTES_MIN: u64 = 16 << 20;
-        (self.cache_bytes / 8).max(BYTES_MIN)
     }
 
     /// Sets the size of a log segment, in bytes. Default: 64 MiB; clamped to 64 KiB to 1 GiB.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::Result;
-use crate::cache::id_directory::{IdDirectory, IdPage};
+use crate::cache::ids::{IdCache, IdPage, PlainPage};
 use crate::document::Document;
 use crate::index::DocumentNumber;
 use crate::layout::{self, DocumentRow};
@@ -20,6 +20,8 @@ use crate::tree::{Direction, Table};
 /// `WINDOW_BYTES_MAX`: a system call costs about as much as copying this many bytes.
 const GAP_BYTES_MAX: u64 = 4 << 10;
 const WINDOW_BYTES_MAX: u64 = 128 << 10;
+/// Two threads share the reading of at least this many documents: it takes far longer than starting a thread.
+const SHARED_COUNT_MIN: usize = 512;
 /// The maximum number of id pages that one call holds.
 const PAGES_AT_HAND: usize = 256;
 
@@ -41,42 +43,67 @@ impl RecordToRead {
 }
 
 impl Snapshot {
-    /// The ids of documents, in the requested order. Costs tens of nanoseconds for each number on a page that is used
-    /// often or densely, otherwise a lookup in the tree.
+    /// The ids of documents, in the requested order. Costs tens to hundreds of nanoseconds for each number on a cached
+    /// page, otherwise a lookup in the tree; lookups of nearby numbers share the blocks that they read.
     pub(crate) fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
-        let directory = &self.parts.caches.id_directory;
-        let mut ids = Vec::with_capacity(numbers.len());
+        let mut ids = vec![None; numbers.len()];
+        self.cached_ids(numbers, &mut ids)?;
+        let missing: Vec<usize> = (0..numbers.len()).filter(|index| ids[*index].is_none()).collect();
+        if !missing.is_empty() {
+            self.read_missing_ids(numbers, &missing, &mut ids)?;
+        }
+        ids.into_iter().map(|id| id.ok_or_else(|| layout::damaged(Table::Docs))).collect()
+    }
+
+    /// Fills `ids` with those on cached pages, and those on pages that are now requested often enough to be read.
+    fn cached_ids(&self, numbers: &[DocumentNumber], ids: &mut [Option<DocumentId>]) -> Result<()> {
+        let cache = &self.parts.caches.ids;
         // Pages used so far, for numbers that alternate between them.
         let mut pages: SmallVec<[(u64, Option<Arc<IdPage>>); 8]> = SmallVec::new();
-        for run in numbers.chunk_by(|a, b| IdDirectory::page_of(*a) == IdDirectory::page_of(*b)) {
-            let page = IdDirectory::page_of(run[0]);
-            let slot = page as usize % PAGES_AT_HAND;
-            if pages.get(slot).is_none_or(|(held, _)| *held != page) {
-                let ids_of_page = directory.page(page, run.len(), || self.read_ids(page))?;
+        let mut done_count = 0;
+        for run in numbers.chunk_by(|a, b| IdCache::page_of(*a) == IdCache::page_of(*b)) {
+            let ids = &mut ids[done_count..done_count + run.len()];
+            done_count += run.len();
+            let number = IdCache::page_of(run[0]);
+            let slot = number as usize % PAGES_AT_HAND;
+            if pages.get(slot).is_none_or(|(held, _)| *held != number) {
+                let page = cache.page(number, run.len(), || self.read_id_page(number))?;
                 if pages.len() <= slot {
                     pages.resize(slot + 1, (u64::MAX, None));
                 }
-                pages[slot] = (page, ids_of_page);
+                pages[slot] = (number, page);
             }
-            let Some(ids_of_page) = &pages[slot].1 else {
-                for number in run {
-                    ids.push(self.id(*number)?);
-                }
-                continue;
-            };
-            for number in run {
-                match ids_of_page.id(*number) {
-                    Some(id) => ids.push(id.clone()),
-                    None => {
-                        ids.push(self.id(*number)?);
-                        if self.recent(*number).is_none() {
-                            directory.forget(page);
-                        }
-                    }
+            let Some(page) = &pages[slot].1 else { continue };
+            for (document, id) in run.iter().zip(ids) {
+                *id = page.id(*document);
+                if id.is_none() && self.recent(*document).is_none() {
+                    cache.forget(number);
                 }
             }
         }
-        Ok(ids)
+        Ok(())
+    }
+
+    /// Reads the ids of the numbers at these indexes from memtables and tree.
+    fn read_missing_ids(
+        &self,
+        numbers: &[DocumentNumber],
+        missing: &[usize],
+        ids: &mut [Option<DocumentId>],
+    ) -> Result<()> {
+        let mut in_tree = Vec::with_capacity(missing.len());
+        for index in missing {
+            match self.recent(numbers[*index]) {
+                Some(state) => ids[*index] = Some(state.id.clone()),
+                None => in_tree.push(*index),
+            }
+        }
+        let keys: Vec<_> = in_tree.iter().map(|index| layout::number_key(numbers[*index].0)).collect();
+        self.tree.get_many(Table::Docs, keys.iter().map(|key| key.as_slice()), |at, row| {
+            let row = row.ok_or_else(|| layout::damaged(Table::Docs))?;
+            ids[in_tree[at]] = Some(DocumentId::from_stored(DocumentRow::decode(row)?.id)?);
+            Ok(())
+        })
     }
 
     /// The id of one document.
@@ -89,18 +116,17 @@ impl Snapshot {
         DocumentId::from_stored(DocumentRow::decode(&row)?.id)
     }
 
-    fn read_ids(&self, page: u64) -> Result<IdPage> {
+    fn read_id_page(&self, page: u64) -> Result<IdPage> {
         let numbers = IdPage::numbers(page);
         let (lower, upper) = (layout::number_key(numbers.start.0), layout::number_key(numbers.end.0));
         let mut rows =
             self.tree.scan(Table::Docs, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
-        let mut ids = IdPage::default();
+        let mut ids = PlainPage::default();
         while let Some((key, value)) = rows.next()? {
             let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
             ids.add(number, DocumentId::from_stored(DocumentRow::decode(value)?.id)?);
         }
-        ids.shrink();
-        Ok(ids)
+        Ok(ids.finish())
     }
 
     /// Calls `visit` with the winners of these documents, in the requested order. The documents must exist, as the
@@ -135,18 +161,45 @@ impl Snapshot {
         if self.has_memory() { self.state_in_memory(number) } else { None }
     }
 
+    /// Reads the documents that are still missing from tree and log.
     fn read_missing(&self, numbers: &[DocumentNumber], documents: &mut [Option<Document>]) -> Result<()> {
         let missing: Vec<usize> = (0..numbers.len()).filter(|index| documents[*index].is_none()).collect();
-        let keys: Vec<_> = missing.iter().map(|index| layout::number_key(numbers[*index].0)).collect();
-        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
-        let mut records = Vec::with_capacity(missing.len());
-        for (index, row) in missing.iter().copied().zip(self.tree.get_many(Table::Docs, &keys)?) {
-            let row = row.ok_or_else(|| layout::damaged(Table::Docs))?;
-            let DocumentRow { id, sequence, position, length, .. } = DocumentRow::decode(&row)?;
-            let id = DocumentId::from_stored(id)?;
-            records.push(RecordToRead { index, number: numbers[index], id, sequence, position, length });
+        let found = match missing.len() >= SHARED_COUNT_MIN {
+            true => self.read_with_two_threads(numbers, &missing)?,
+            false => self.read_documents(numbers, &missing)?,
+        };
+        for (index, document) in found {
+            documents[index] = Some(document);
         }
-        records.sort_unstable_by_key(|record_to_read| record_to_read.position);
+        if self.is_published {
+            let read = missing.into_iter().filter_map(|index| Some((numbers[index], documents[index].as_ref()?)));
+            self.parts.caches.documents.put_numbers(read, self.at);
+        }
+        Ok(())
+    }
+
+    /// As [`Snapshot::read_documents`], by two threads, whose reads overlap.
+    fn read_with_two_threads(&self, numbers: &[DocumentNumber], indexes: &[usize]) -> Result<Vec<(usize, Document)>> {
+        let (first, second) = indexes.split_at(indexes.len() / 2);
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("stemma-read".to_owned());
+            // Without another thread, this one reads both parts.
+            let helper = thread.spawn_scoped(scope, || self.read_documents(numbers, second)).ok();
+            let first = self.read_documents(numbers, first);
+            let second = match helper {
+                Some(helper) => helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                None => self.read_documents(numbers, second),
+            };
+            let mut documents = first?;
+            documents.extend(second?);
+            Ok(documents)
+        })
+    }
+
+    /// Reads the documents with these indexes among `numbers`.
+    fn read_documents(&self, numbers: &[DocumentNumber], indexes: &[usize]) -> Result<Vec<(usize, Document)>> {
+        let records = self.find_records(numbers, indexes)?;
+        let mut documents = Vec::with_capacity(records.len());
         let mut bytes = Vec::new();
         let mut rest = &records[..];
         while let Some(first) = rest.first() {
@@ -164,15 +217,26 @@ impl Snapshot {
                     record_to_read.number,
                     record_to_read.sequence,
                 )?;
-                documents[record_to_read.index] = Some(document);
+                documents.push((record_to_read.index, document));
             }
             rest = far;
         }
-        if self.is_published {
-            let read = missing.into_iter().filter_map(|index| Some((numbers[index], documents[index].as_ref()?)));
-            self.parts.caches.documents.put_numbers(read, self.at);
-        }
-        Ok(())
+        Ok(documents)
+    }
+
+    /// Where the records of these documents are, in the order of the log.
+    fn find_records(&self, numbers: &[DocumentNumber], indexes: &[usize]) -> Result<Vec<RecordToRead>> {
+        let keys: Vec<_> = indexes.iter().map(|index| layout::number_key(numbers[*index].0)).collect();
+        let mut records = Vec::with_capacity(indexes.len());
+        self.tree.get_many(Table::Docs, keys.iter().map(|key| key.as_slice()), |at, row| {
+            let row = row.ok_or_else(|| layout::damaged(Table::Docs))?;
+            let DocumentRow { id, sequence, position, length, .. } = DocumentRow::decode(row)?;
+            let (index, id) = (indexes[at], DocumentId::from_stored(id)?);
+            records.push(RecordToRead { index, number: numbers[index], id, sequence, position, length });
+            Ok(())
+        })?;
+        records.sort_unstable_by_key(|record_to_read| record_to_read.position);
+        Ok(records)
     }
 }
 

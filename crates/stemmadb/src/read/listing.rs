@@ -205,16 +205,16 @@ impl ListingIter {
             !row.deleted && self.recent.binary_search_by(order).is_err()
         });
         let numbers: Vec<_> = rows.iter().map(|(_, row)| layout::number_key(row.number.0)).collect();
-        let keys: Vec<&[u8]> = numbers.iter().map(|key| key.as_slice()).collect();
         let snapshot = self.listing.snapshot.clone();
-        let values = snapshot.tree.get_many(Table::Docs, &keys)?;
-        for ((key, row), value) in rows.into_iter().zip(values) {
-            self.take_recent(Some(&key))?;
+        snapshot.tree.get_many(Table::Docs, numbers.iter().map(|key| key.as_slice()), |at, value| {
+            let (key, row) = &rows[at];
+            self.take_recent(Some(key))?;
             if !has_expired(&snapshot, row.number)? {
                 let value = value.ok_or_else(|| layout::damaged(Table::Docs))?;
-                self.batch.push_back(Ok(self.listing.stored(&row, &value)?));
+                self.batch.push_back(Ok(self.listing.stored(row, value)?));
             }
-        }
+            Ok(())
+        })?;
         if self.is_done {
             self.take_recent(None)
         } else if let Some(reached) = reached {

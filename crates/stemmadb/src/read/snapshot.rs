@@ -97,28 +97,27 @@ impl Snapshot {
     /// Like [`Snapshot::get`], but returns expired documents too.
     fn get_including_expired(&self, id: &str) -> Result<Option<Document>> {
         if !self.is_published {
-            return self.get_uncached(id);
+            return Ok(self.get_uncached(id)?.map(|(_, document)| document));
         }
         if let Some(document) = self.parts.caches.documents.get(id, self.at) {
             return Ok(Some(document));
         }
-        let document = self.get_uncached(id)?;
-        if let Some(document) = &document {
-            self.parts.caches.documents.put(document, self.at);
-        }
-        Ok(document)
+        let Some((number, document)) = self.get_uncached(id)? else { return Ok(None) };
+        self.parts.caches.documents.put(number, &document, self.at);
+        Ok(Some(document))
     }
 
-    /// Like [`Snapshot::get_including_expired`], without using the cache.
-    fn get_uncached(&self, id: &str) -> Result<Option<Document>> {
+    /// Like [`Snapshot::get_including_expired`], without using the cache; with the document's number.
+    fn get_uncached(&self, id: &str) -> Result<Option<(DocumentNumber, Document)>> {
         match self.locate(id)? {
             None => Ok(None),
             Some(Located::Memory(state)) if !state.is_live() => Ok(None),
-            Some(Located::Memory(state)) => self.winner(&state).map(Some),
+            Some(Located::Memory(state)) => Ok(Some((state.number, self.winner(&state)?))),
             Some(Located::Tree(row)) if row.deleted => Ok(None),
             Some(Located::Tree(row)) => {
                 let id = DocumentId::new(id)?;
-                self.read_record(row.position, row.length, id, row.number, row.sequence).map(Some)
+                let document = self.read_record(row.position, row.length, id, row.number, row.sequence)?;
+                Ok(Some((row.number, document)))
             }
         }
     }

@@ -23,12 +23,12 @@ impl Snapshot {
     /// The histogram of `path` as of about the last checkpoint; none if it is not stored. Costs a hash lookup, or a
     /// lookup in the tree.
     pub(crate) fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
-        if let Some(cached) = self.parts.caches.histograms.get(path) {
+        if let Some(cached) = self.parts.caches.columns.histograms.get(path) {
             return Some(cached);
         }
         let histogram = Histogram::decode(&meta::statistics(&self.tree, path).ok()??).ok()?;
         let histogram = Arc::new(histogram);
-        self.parts.caches.histograms.remember(path, &histogram);
+        self.parts.caches.columns.histograms.insert_if_absent(path, &histogram);
         Some(histogram)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Kind};
 use super::run::{FileSlice, Run};
-use super::run_file::{FileRecord, RunWriter, file_name};
+use super::run_file::{FileRecord, RunWriter};
 use super::version::Version;
 use super::{Table, Tree, check_key};
 use crate::Result;
@@ -20,6 +20,27 @@ pub(crate) struct TreeTransaction<'t> {
     tables: [TableChanges; Table::ALL.len()],
     /// Ranges of stored keys whose earlier rows are removed.
     removed_ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    progress: EntryCounter,
+}
+
+/// Counts entries, and reports them in groups.
+#[derive(Default)]
+struct EntryCounter {
+    unreported_count: u64,
+    report: Option<Box<dyn Fn(u64)>>,
+}
+
+impl EntryCounter {
+    fn add_entry(&mut self) {
+        const GROUP: u64 = 512;
+        self.unreported_count += 1;
+        if self.unreported_count == GROUP {
+            self.unreported_count = 0;
+            if let Some(report) = &self.report {
+                report(GROUP);
+            }
+        }
+    }
 }
 
 /// The changes of one table, in the order in which they were made.
@@ -79,7 +100,14 @@ impl TableChanges {
 
 impl<'t> TreeTransaction<'t> {
     pub(super) fn new(tree: &'t Tree, writer: MutexGuard<'t, ()>) -> Self {
-        TreeTransaction { tree, _writer: writer, tables: Default::default(), removed_ranges: Vec::new() }
+        let (tables, removed_ranges, progress) = Default::default();
+        TreeTransaction { tree, _writer: writer, tables, removed_ranges, progress }
+    }
+
+    /// Calls `report` from time to time with the number of entries that were added since, and again with those that
+    /// `commit` has written.
+    pub(crate) fn report_to(&mut self, report: impl Fn(u64) + 'static) {
+        self.progress.report = Some(Box::new(report));
     }
 
     /// Inserts or replaces a row. Cheapest for keys in order.
@@ -101,6 +129,7 @@ impl<'t> TreeTransaction<'t> {
     fn add(&mut self, table: Table, key: &[u8], kind: Kind, value: &[u8]) -> Result<()> {
         check_key(table, key)?;
         self.tables[table.index()].add(key, kind, value);
+        self.progress.add_entry();
         Ok(())
     }
 
@@ -121,10 +150,15 @@ impl<'t> TreeTransaction<'t> {
     /// # Errors
     /// `Io`. None of the changes is visible then. After a crash all of them may be there.
     pub(crate) fn commit(mut self) -> Result<()> {
+        #[cfg(test)]
+        let _mark = super::trace::mark(match self.removed_ranges.is_empty() {
+            true => super::trace::TreeChange::Commit,
+            false => super::trace::TreeChange::RangeRemoval,
+        });
         self.tables.iter_mut().for_each(TableChanges::settle);
         let mut files = Vec::new();
         if let Err(error) = self.write_files(&mut files) {
-            files.iter().for_each(|file| self.tree.delete_file(file));
+            files.iter().for_each(|file| self.tree.directory.delete(file.number));
             return Err(error);
         }
         if files.is_empty() && self.removed_ranges.is_empty() {
@@ -147,7 +181,7 @@ impl<'t> TreeTransaction<'t> {
     }
 
     /// Writes the changes to files, in the order of their keys.
-    fn write_files(&self, files: &mut Vec<FileRecord>) -> Result<()> {
+    fn write_files(&mut self, files: &mut Vec<FileRecord>) -> Result<()> {
         let tree = self.tree;
         let mut writer: Option<RunWriter> = None;
         let mut stored_key = Vec::new();
@@ -167,6 +201,7 @@ impl<'t> TreeTransaction<'t> {
                 let value = changes.value(change);
                 let is_tombstone = is_tombstone(tree, change.kind, value);
                 writer.add(&stored_key, change.kind, value, is_tombstone)?;
+                self.progress.add_entry();
             }
         }
         files.extend(writer.map(RunWriter::finish).transpose()?);
@@ -200,14 +235,9 @@ pub(super) fn without_ranges(runs: &[Arc<Run>], ranges: &[(Vec<u8>, Vec<u8>)]) -
 const BLOCKS_PER_FILE_MIN: u64 = 8;
 
 impl Tree {
-    /// Deletes a file that was never listed. One that can't be deleted now is deleted when the tree is opened again.
-    fn delete_file(&self, file: &FileRecord) {
-        _ = self.vfs.remove(&format!("{}/{}", self.directory, file_name(file.number)));
-    }
-
     /// Creates the next run file.
     pub(super) fn create_file(&self) -> Result<RunWriter> {
         let block_bytes = (self.file_bytes / BLOCKS_PER_FILE_MIN).clamp(256, BLOCK_BYTES as u64) as usize;
-        RunWriter::create(self.vfs.clone(), &self.directory, self.allocate_file(), block_bytes)
+        RunWriter::create(self.directory.clone(), self.allocate_file(), block_bytes)
     }
 }

@@ -12,6 +12,7 @@
 //! Invariants: the keys of a block are strictly ascending, and a block has at least one entry. No access trusts the
 //! bytes: for any input the result is a value or `None`, which the caller reports as damage.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::varint;
@@ -103,8 +104,29 @@ impl BlockBuilder {
 }
 
 /// The number of leading bytes that two keys have in common.
-pub(super) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    left.iter().zip(right).take_while(|(left, right)| left == right).count()
+#[inline]
+pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    const WORD: usize = size_of::<u64>();
+    let (words, _) = left.as_chunks::<WORD>();
+    let (other_words, _) = right.as_chunks::<WORD>();
+    for (at, (word, other)) in words.iter().zip(other_words).enumerate() {
+        let difference = u64::from_le_bytes(*word) ^ u64::from_le_bytes(*other);
+        if difference != 0 {
+            return WORD * at + difference.trailing_zeros() as usize / 8;
+        }
+    }
+    let start = WORD * words.len().min(other_words.len());
+    let is_equal = |(left, right): &(&u8, &u8)| left == right;
+    start + left[start..].iter().zip(&right[start..]).take_while(is_equal).count()
+}
+
+/// The first 8 bytes of a key as a number in the order of keys; zeros follow a shorter key.
+#[inline]
+pub(crate) fn key_head(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => key.iter().enumerate().fold(0, |head, (at, &byte)| head | u64::from(byte) << (56 - 8 * at)),
+    }
 }
 
 /// A block in memory. Cheap to clone.
@@ -127,10 +149,10 @@ struct Entry<'a> {
 }
 
 impl Block {
-    /// Takes over the bytes of a block; `None` if their end is malformed.
-    pub(super) fn new(bytes: Arc<[u8]>) -> Option<Self> {
-        let count_start = bytes.len().checked_sub(OFFSET_BYTES)?;
-        let restart_count = u32::from_le_bytes(bytes[count_start..].try_into().ok()?);
+    /// Takes over the bytes of a block, which are the first `length`; `None` if their end is malformed.
+    pub(super) fn new(bytes: Arc<[u8]>, length: usize) -> Option<Self> {
+        let count_start = length.checked_sub(OFFSET_BYTES)?;
+        let restart_count = u32::from_le_bytes(bytes.get(count_start..length)?.try_into().ok()?);
         let entries_end = count_start.checked_sub(OFFSET_BYTES.checked_mul(restart_count as usize)?)?;
         if restart_count == 0 || entries_end == 0 {
             return None;
@@ -270,14 +292,45 @@ impl BlockCursor {
     }
 
     /// Moves to the first entry whose key is not below `key`, or above it if `after`; returns false if there is none.
+    ///
+    /// Keys before it are compared without being put together: an entry that shares more with the entry before than
+    /// that one shares with `key` is on the same side of `key`, and one that shares less is above it.
     pub(super) fn seek(&mut self, key: &[u8], after: bool) -> Option<bool> {
-        self.key.clear();
-        self.next = self.block.restart(self.block.restart_before(key)?)?;
-        while self.advance()? {
-            if self.key.as_slice() > key || (!after && self.key == key) {
+        let mut offset = self.block.restart(self.block.restart_before(key)?)?;
+        // The length of the key before, which is below `key`, and how much it has in common with `key`.
+        let (mut length, mut matched) = (0, 0);
+        while offset != self.block.entries_end as usize {
+            let entry = self.block.entry(offset)?;
+            if entry.shared > length {
+                return None;
+            }
+            let is_found = match entry.shared.cmp(&matched) {
+                Ordering::Greater => false,
+                Ordering::Less => true,
+                Ordering::Equal => {
+                    let target = key.get(matched..)?;
+                    let common = common_prefix(entry.rest, target);
+                    matched += common;
+                    match (entry.rest.get(common), target.get(common)) {
+                        (None, None) => !after,
+                        (own, wanted) => own > wanted,
+                    }
+                }
+            };
+            if is_found {
+                self.key.clear();
+                self.key.extend_from_slice(key.get(..entry.shared)?);
+                self.key.extend_from_slice(entry.rest);
+                self.kind = entry.kind;
+                self.value = (entry.value_start, entry.value_end);
+                self.next = entry.value_end;
                 return Some(true);
             }
+            length = entry.shared + entry.rest.len();
+            offset = entry.value_end;
         }
+        self.next = offset;
+        self.key.clear();
         Some(false)
     }
 
@@ -355,7 +408,7 @@ mod tests {
     fn build(rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
         let mut builder = BlockBuilder::default();
         rows.iter().for_each(|(key, value)| builder.add(key, Kind::Put, value));
-        builder.finish(|bytes| Block::new(bytes.into()).unwrap())
+        builder.finish(|bytes| Block::new(bytes.into(), bytes.len()).unwrap())
     }
 
     fn rows() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
@@ -406,7 +459,7 @@ mod tests {
         fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), count in 0..4_u32) {
             let mut bytes = bytes;
             bytes.extend_from_slice(&count.to_le_bytes());
-            let Some(block) = Block::new(bytes.clone().into()) else { return Ok(()) };
+            let Some(block) = Block::new(bytes.clone().into(), bytes.len()) else { return Ok(()) };
             let mut cursor = BlockCursor::new(block);
             while cursor.advance() == Some(true) {}
             cursor.seek(&bytes, false);

@@ -35,7 +35,8 @@ const MAGIC: &[u8; 8] = b"STEMMANI";
 const FORMAT_VERSION: u32 = 1;
 const HEADER_BYTES: usize = 12;
 const RECORD_HEADER_BYTES: usize = 20;
-/// A longer manifest is replaced by one with a single record.
+/// The bounds of the length from which a manifest is replaced by one with a single record.
+const BYTES_MIN: u64 = 4 << 10;
 const BYTES_MAX: u64 = 1 << 20;
 const LIST_BYTES_MAX: usize = 256 << 20;
 
@@ -88,7 +89,7 @@ impl RunList {
         }
     }
 
-    fn decode(mut input: &[u8]) -> Option<Self> {
+    pub(super) fn decode(mut input: &[u8]) -> Option<Self> {
         let input = &mut input;
         let [state, next_file, next_run, run_count] = take_numbers(input)?;
         let mut runs = Vec::new();
@@ -98,13 +99,43 @@ impl RunList {
             for _ in 0..slice_count {
                 slices.push(SliceRecord::take(input)?);
             }
-            runs.push(RunRecord { id, is_merged: is_merged != 0, slices });
+            if is_merged > 1 {
+                return None;
+            }
+            runs.push(RunRecord { id, is_merged: is_merged == 1, slices });
         }
-        input.is_empty().then_some(RunList { state, next_file, next_run, runs })
+        let list = RunList { state, next_file, next_run, runs };
+        (input.is_empty() && list.is_valid()).then_some(list)
+    }
+
+    /// Whether the list is one that a tree could have: each run has slices, which are sorted and disjoint.
+    fn is_valid(&self) -> bool {
+        let has_slices = |run: &RunRecord| {
+            let is_valid = |slice: &SliceRecord| slice.file.number < self.next_file && slice.is_valid();
+            !run.slices.is_empty() && run.slices.iter().all(is_valid)
+        };
+        let is_sorted = |run: &RunRecord| run.slices.is_sorted_by(|left, right| left.is_before(right));
+        self.runs.iter().all(|run| run.id < self.next_run && has_slices(run) && is_sorted(run))
     }
 }
 
 impl SliceRecord {
+    fn start(&self) -> &[u8] {
+        self.lower.as_ref().map_or(&self.file.first_key, |lower| lower.max(&self.file.first_key))
+    }
+
+    /// Whether there may be a key in it.
+    fn is_valid(&self) -> bool {
+        let start = self.start();
+        !self.file.first_key.is_empty()
+            && start <= self.file.last_key.as_slice()
+            && self.upper.as_deref().is_none_or(|upper| start < upper)
+    }
+
+    fn is_before(&self, next: &SliceRecord) -> bool {
+        self.file.last_key.as_slice() < next.start() || self.upper.as_deref().is_some_and(|upper| upper <= next.start())
+    }
+
     fn take(input: &mut &[u8]) -> Option<Self> {
         let [number, byte_count, entry_count, tombstone_count] = take_numbers(input)?;
         let (checksum, rest) = input.split_first_chunk::<16>()?;
@@ -136,16 +167,29 @@ fn checksum(offset: u64, list: &[u8]) -> u128 {
     XxHash3_128::oneshot_with_seed(offset, list)
 }
 
-/// The open manifest of a tree.
+/// A record of this list, for the offset in the manifest.
+fn record(offset: u64, list: &[u8]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + list.len());
+    record.extend_from_slice(&(list.len() as u32).to_le_bytes());
+    record.extend_from_slice(&checksum(offset, list).to_le_bytes());
+    record.extend_from_slice(list);
+    record
+}
+
+/// The manifest of a tree. Its file is open only while a record is written.
 pub(super) struct Manifest {
     vfs: Arc<dyn Vfs>,
     directory: String,
-    /// None: the next record begins a new file.
-    file: Option<Arc<dyn VfsFile>>,
+    /// Whether the next record is appended to the file; otherwise it begins a new one.
+    appends: bool,
     /// Where the next record goes.
     end: u64,
+    /// A longer manifest is replaced by one with a single record.
+    bytes_max: u64,
     /// Where a damaged record begins, if there is one.
     damage: Option<usize>,
+    /// Whether the newest list is known to be flushed. One that was read may have been written just before a crash.
+    is_durable: bool,
 }
 
 impl Manifest {
@@ -153,9 +197,12 @@ impl Manifest {
     ///
     /// # Errors
     /// `Corrupt` if there is a manifest without a valid record.
-    pub(super) fn open(vfs: Arc<dyn Vfs>, directory: &str) -> Result<(Self, Option<RunList>)> {
+    pub(super) fn open(vfs: Arc<dyn Vfs>, directory: &str, bytes_max: u64) -> Result<(Self, Option<RunList>)> {
         let path = format!("{directory}/{NAME}");
-        let mut manifest = Manifest { vfs, directory: directory.to_owned(), file: None, end: 0, damage: None };
+        let directory = directory.to_owned();
+        let bytes_max = bytes_max.clamp(BYTES_MIN, BYTES_MAX);
+        let mut manifest =
+            Manifest { vfs, directory, appends: false, end: 0, bytes_max, damage: None, is_durable: false };
         let file = match manifest.vfs.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((manifest, None)),
@@ -171,7 +218,7 @@ impl Manifest {
         };
         manifest.end = newest.end as u64;
         manifest.damage = newest.damage;
-        manifest.file = Some(file);
+        manifest.appends = true;
         Ok((manifest, Some(newest.list)))
     }
 
@@ -188,28 +235,54 @@ impl Manifest {
         let mut payload = Vec::new();
         list.encode(&mut payload);
         // After an error, the next record goes to a new file: what the old one holds is uncertain.
-        let file = self.file.take().filter(|_| self.end < BYTES_MAX);
-        let installed = match &file {
-            Some(file) => self.append(&**file, &payload).map(|()| file.clone()),
-            None => self.replace(&payload),
-        };
+        let appends = std::mem::take(&mut self.appends) && self.end < self.bytes_max;
         let path = format!("{}/{NAME}", self.directory);
-        self.file = Some(installed.map_err(|error| Error::io(format_args!("write {path}"), error))?);
+        let installed = if appends {
+            self.vfs.open(&path).and_then(|file| self.append(&*file, &payload))
+        } else {
+            self.replace(&payload)
+        };
+        self.is_durable = installed.is_ok();
+        installed.map_err(|error| Error::io(format_args!("write {path}"), error))?;
+        self.appends = true;
         Ok(())
     }
 
+    /// Makes sure that `list`, the newest one, is durable, before something is deleted that only older lists need. A
+    /// process that was killed, or whose flush failed, may have left a list that a power loss would still undo.
+    ///
+    /// # Errors
+    /// Those of [`Manifest::install`].
+    pub(super) fn settle(&mut self, list: &RunList) -> Result<()> {
+        if self.is_durable {
+            return Ok(());
+        }
+        // A flush that failed is not made up for by a later one of the same file.
+        self.appends = false;
+        self.install(list)
+    }
+
+    /// Whether no list was ever written.
+    pub(super) fn is_absent(&self) -> bool {
+        self.end == 0
+    }
+
+    /// Whether the next list begins a new file, under another name at first.
+    pub(super) fn is_new_file_pending(&self) -> bool {
+        !self.appends
+    }
+
     fn append(&mut self, file: &dyn VfsFile, payload: &[u8]) -> io::Result<()> {
-        let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + payload.len());
-        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        record.extend_from_slice(&checksum(self.end, payload).to_le_bytes());
-        record.extend_from_slice(payload);
+        let record = record(self.end, payload);
         file.write_at(&record, self.end)?;
         file.sync_data()?;
         self.end += record.len() as u64;
         Ok(())
     }
 
-    fn replace(&mut self, payload: &[u8]) -> io::Result<Arc<dyn VfsFile>> {
+    fn replace(&mut self, payload: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        let _mark = super::trace::mark(super::trace::TreeChange::ManifestRewrite);
         let (path, new_path) = (format!("{}/{NAME}", self.directory), format!("{}/{NEW_NAME}", self.directory));
         match self.vfs.remove(&new_path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -223,8 +296,7 @@ impl Manifest {
         self.damage = None;
         self.append(&*file, payload)?;
         self.vfs.rename(&new_path, &path)?;
-        self.vfs.sync_dir(&self.directory)?;
-        Ok(file)
+        self.vfs.sync_dir(&self.directory)
     }
 }
 
@@ -271,6 +343,17 @@ fn list_at(bytes: &[u8], offset: usize) -> Option<(RunList, usize)> {
     Some((RunList::decode(payload)?, offset + RECORD_HEADER_BYTES + length))
 }
 
+/// A manifest of these lists, whatever bytes they are.
+#[cfg(any(test, fuzzing))]
+pub(super) fn sealed(lists: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat();
+    for list in lists {
+        let record = record(bytes.len() as u64, list);
+        bytes.extend_from_slice(&record);
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -302,14 +385,14 @@ mod tests {
     #[test]
     fn newest_list_is_read_and_a_long_manifest_is_replaced() {
         let vfs = memory();
-        let (mut manifest, none) = Manifest::open(vfs.clone(), "tree").unwrap();
+        let (mut manifest, none) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
         assert_eq!(none, None);
         let mut longest = 0;
         for state in 1..40_000 {
             manifest.install(&list(state)).unwrap();
             longest = longest.max(manifest.end);
             if state % 1_000 == 0 {
-                let (reopened, newest) = Manifest::open(vfs.clone(), "tree").unwrap();
+                let (reopened, newest) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
                 assert_eq!((newest, reopened.end), (Some(list(state)), manifest.end));
             }
         }
@@ -319,29 +402,29 @@ mod tests {
     #[test]
     fn record_that_was_cut_off_is_ignored_and_overwritten() {
         let vfs = memory();
-        let (mut manifest, _) = Manifest::open(vfs.clone(), "tree").unwrap();
+        let (mut manifest, _) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
         manifest.install(&list(1)).unwrap();
         let end = manifest.end;
         manifest.install(&list(2)).unwrap();
         vfs.open("tree/MANIFEST").unwrap().set_len(manifest.end - 1).unwrap();
-        let (mut manifest, newest) = Manifest::open(vfs.clone(), "tree").unwrap();
+        let (mut manifest, newest) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
         assert_eq!((newest, manifest.end), (Some(list(1)), end));
         manifest.install(&list(3)).unwrap();
-        assert_eq!(Manifest::open(vfs, "tree").unwrap().1, Some(list(3)));
+        assert_eq!(Manifest::open(vfs, "tree", BYTES_MAX).unwrap().1, Some(list(3)));
     }
 
     #[test]
     fn damaged_record_before_the_last_one_is_skipped_and_reported() {
         for byte in 0..4 * RECORD_HEADER_BYTES as u64 {
             let vfs = memory();
-            let (mut manifest, _) = Manifest::open(vfs.clone(), "tree").unwrap();
+            let (mut manifest, _) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
             (1..4).for_each(|state| manifest.install(&list(state)).unwrap());
             let file = vfs.open("tree/MANIFEST").unwrap();
             let end = manifest.end;
             let mut flipped = [0];
             file.read_at(&mut flipped, HEADER_BYTES as u64 + byte).unwrap();
             file.write_at(&[flipped[0] ^ 4], HEADER_BYTES as u64 + byte).unwrap();
-            let (manifest, newest) = Manifest::open(vfs, "tree").unwrap();
+            let (manifest, newest) = Manifest::open(vfs, "tree", BYTES_MAX).unwrap();
             assert_eq!((newest, manifest.end), (Some(list(3)), end), "byte {byte}");
             assert!(manifest.problem().is_some());
         }
@@ -351,7 +434,7 @@ mod tests {
     fn manifest_without_a_valid_record_is_corrupt() {
         let vfs = memory();
         vfs.create("tree/MANIFEST").unwrap().write_at(b"STEMMANI", 0).unwrap();
-        let error = Manifest::open(vfs, "tree").err().unwrap();
+        let error = Manifest::open(vfs, "tree", BYTES_MAX).err().unwrap();
         assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
     }
 

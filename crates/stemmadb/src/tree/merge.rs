@@ -51,18 +51,19 @@ impl MergeCursor {
         direction: Direction,
         operator: Arc<dyn MergeOperator>,
         is_cached: bool,
-    ) -> Result<Self> {
-        let mut merge = MergeCursor {
+    ) -> Result<Box<Self>> {
+        // Boxed, because it is large, and moved several times until it is read.
+        let mut merge = Box::new(MergeCursor {
             operator,
             bounds,
             direction,
-            cursors: Vec::new(),
+            cursors: Vec::with_capacity(runs.size_hint().0),
             order: SmallVec::new(),
             is_returned: false,
             key: Vec::new(),
             operand: Vec::new(),
             combined: Vec::new(),
-        };
+        });
         for run in runs {
             if let Some(cursor) = RunCursor::start(run, &merge.bounds, direction, is_cached)? {
                 merge.cursors.push(cursor);
@@ -198,7 +199,7 @@ impl MergeCursor {
 /// The rows of a table between two keys, in order. Holds the files it reads, and borrows nothing.
 pub(crate) struct Scan {
     /// None: there are no rows.
-    merge: Option<MergeCursor>,
+    merge: Option<Box<MergeCursor>>,
 }
 
 impl Scan {
@@ -206,7 +207,7 @@ impl Scan {
         Scan { merge: None }
     }
 
-    pub(super) fn new(merge: MergeCursor) -> Self {
+    pub(super) fn new(merge: Box<MergeCursor>) -> Self {
         Scan { merge: Some(merge) }
     }
 
@@ -222,6 +223,6 @@ impl Scan {
             Kind::Merge => merge.operator.finish(entry.value)?.unwrap_or_default(),
             _ => entry.value,
         };
-        Ok(Some((&entry.key[TABLE_BYTES..], value)))
+        Ok(Some((entry.key.get(TABLE_BYTES..).unwrap_or_default(), value)))
     }
 }

@@ -16,7 +16,7 @@ use super::batch::{is_tombstone, without_ranges};
 use super::block::Kind;
 use super::merge::MergeCursor;
 use super::run::{Bounds, FileSlice, Run};
-use super::run_file::RunWriter;
+use super::run_file::{RunWriter, not_ascending};
 use super::version::Version;
 use super::{Direction, Tree};
 use crate::Result;
@@ -95,8 +95,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Merges everything that is committed now into one run without tombstones. Commits meanwhile don't prolong it: it
-    /// completes the merge that is going on, and then does at most one of all runs.
+    /// Merges everything that is committed now into one run without tombstones: completes the merge that is going on,
+    /// and then does at most one of all runs. Commits that follow don't prolong it.
     ///
     /// # Errors
     /// Those of [`Tree::merge_step`].
@@ -109,6 +109,8 @@ impl Tree {
 
     /// Does one step of a merge; returns what is left of it.
     fn step(&self, merge: Merge) -> Result<Option<Merge>> {
+        #[cfg(test)]
+        let _mark = super::trace::mark(super::trace::TreeChange::MergeStep);
         // Whatever is removed from here on must be removed from the result of the step.
         let version = {
             let mut installer = self.installer.lock();
@@ -123,6 +125,9 @@ impl Tree {
             None => self.merge_part(&inputs, &merge.position, is_bottom),
         };
         let installed = merged.and_then(|Step { slice, position }| {
+            if position.as_ref().is_some_and(|position| *position <= merge.position) {
+                return Err(not_ascending());
+            }
             self.install_step(&merge, slice, position.as_deref())?;
             Ok(position.map(|position| Merge { position, ..merge }))
         });
@@ -184,8 +189,8 @@ impl Tree {
             writer.add(entry.key, kind, value, is_tombstone(self, kind, value))?;
         }
         let file = writer.map(RunWriter::finish).transpose()?;
-        if file.is_some() {
-            self.sync_directory()?;
+        if let Some(file) = &file {
+            self.sync_directory().inspect_err(|_| self.directory.delete(file.number))?;
         }
         Ok(Step { slice: file.map(|file| FileSlice::whole(self.open_file(file))), position: end })
     }

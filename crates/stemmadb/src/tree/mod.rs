@@ -23,21 +23,30 @@
 mod batch;
 mod block;
 mod cache;
+mod directory;
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod lookup;
 mod manifest;
 mod merge;
 mod merging;
 mod run;
 mod run_file;
+#[cfg(test)]
+pub(crate) mod trace;
 mod verify;
 mod version;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::io;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 pub(crate) use batch::TreeTransaction;
+pub(crate) use block::{common_prefix, key_head};
 pub(crate) use merge::Scan;
 pub(crate) use merging::MergeGoal;
 pub(crate) use version::TreeSnapshot;
@@ -46,7 +55,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, RwLock};
 use crate::vfs::Vfs;
 use crate::{Error, Result};
-use cache::BlockCache;
+use directory::TreeDirectory;
 use manifest::{Manifest, RunList};
 use merging::MergeState;
 use run::{FileSlice, Run, StoredKey};
@@ -58,6 +67,9 @@ const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the
 
 /// Maximum length of a key in bytes; the minimum is 1.
 pub(crate) const KEY_BYTES_MAX: usize = 511;
+
+/// A manifest that is longer than this part of the size of a file is replaced by one with a single list.
+const MANIFEST_PART: u64 = 32;
 
 /// Every stored key begins with the number of its table.
 const TABLE_BYTES: usize = 1;
@@ -191,15 +203,13 @@ pub(crate) struct TreeSize {
     pub(crate) file_bytes: u64,
     /// Bytes of the listed run files.
     pub(crate) live_bytes: u64,
-    /// Number of runs. Reads merge them.
-    pub(crate) run_count: u64,
     /// Memory used by cached blocks, block indexes and filters.
     pub(crate) memory_bytes: u64,
 }
 
 /// How a tree is opened.
 pub(crate) struct TreeOptions {
-    /// Memory for blocks that were read, in bytes.
+    /// Memory for block indexes, filters and blocks that were read, in bytes.
     pub(crate) cache_bytes: u64,
     /// The size of a file, in bytes.
     pub(crate) file_bytes: u64,
@@ -210,12 +220,10 @@ pub(crate) struct TreeOptions {
 
 /// Ordered tables with snapshots and one writer.
 pub(crate) struct Tree {
-    vfs: Arc<dyn Vfs>,
-    directory: String,
+    directory: Arc<TreeDirectory>,
     is_read_only: bool,
     file_bytes: u64,
     operator: Arc<dyn MergeOperator>,
-    cache: Arc<BlockCache>,
     /// Held by the transaction.
     writer: Mutex<()>,
     /// Held during one step of a merge.
@@ -232,13 +240,19 @@ struct Installer {
     next_run: u64,
     /// The ranges removed while a step of a merge is running: its result must not contain them.
     removed_ranges: Option<Vec<(Vec<u8>, Vec<u8>)>>,
-    /// Files that are no longer listed and may still be read.
-    retired: Vec<std::sync::Weak<RunFile>>,
+    /// Earlier versions that snapshots may still read, the oldest first.
+    past: Vec<PastVersion>,
+}
+
+/// A version that another one has replaced.
+struct PastVersion {
+    version: Weak<Version>,
+    replaced_at: Instant,
 }
 
 impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tree").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("Tree").field("directory", &self.directory.path).finish_non_exhaustive()
     }
 }
 
@@ -249,35 +263,36 @@ impl Tree {
     /// # Errors
     /// `Corrupt` if the manifest is damaged, or a file is missing.
     pub(crate) fn open(vfs: Arc<dyn Vfs>, directory: &str, options: TreeOptions) -> Result<Self> {
-        let (manifest, list) = Manifest::open(vfs.clone(), directory)?;
+        let (manifest, list) = Manifest::open(vfs.clone(), directory, options.file_bytes / MANIFEST_PART)?;
         let is_new = list.is_none();
         let list = list.unwrap_or_default();
-        let cache = Arc::new(BlockCache::new(options.cache_bytes));
-        let open_slice = |slice: manifest::SliceRecord| FileSlice {
-            file: Arc::new(RunFile::new(vfs.clone(), directory, cache.clone(), slice.file)),
-            lower: slice.lower.map(Into::into),
-            upper: slice.upper.map(Into::into),
+        let directory = Arc::new(TreeDirectory::new(vfs, directory, options.cache_bytes));
+        let mut files: HashMap<u64, Arc<RunFile>> = HashMap::new();
+        let mut open_slice = |slice: manifest::SliceRecord| {
+            // The slices of one file share it, so that it is deleted once.
+            let file = files.entry(slice.file.number);
+            let file = file.or_insert_with(|| Arc::new(RunFile::new(directory.clone(), slice.file))).clone();
+            FileSlice { file, lower: slice.lower.map(Into::into), upper: slice.upper.map(Into::into) }
         };
         let open_run = |run: manifest::RunRecord| {
-            let slices = run.slices.into_iter().map(open_slice).collect();
+            let slices = run.slices.into_iter().map(&mut open_slice).collect();
             Arc::new(Run { id: run.id, is_merged: run.is_merged, slices })
         };
         let runs = list.runs.into_iter().map(open_run).collect();
+        drop(files);
         let version = Version { runs, state: list.state };
         let installer = Installer {
             manifest,
             next_file: list.next_file.max(1),
             next_run: list.next_run.max(1),
             removed_ranges: None,
-            retired: Vec::new(),
+            past: Vec::new(),
         };
         let tree = Tree {
-            vfs,
-            directory: directory.to_owned(),
+            directory,
             is_read_only: options.read_only,
             file_bytes: options.file_bytes,
             operator: options.operator,
-            cache,
             writer: Mutex::new(()),
             merging: Mutex::default(),
             installer: Mutex::new(installer),
@@ -296,29 +311,38 @@ impl Tree {
     }
 
     fn create_directory(&self) -> Result<()> {
-        let created = self.vfs.create_dir_all(&self.directory);
-        created.map_err(|error| Error::io(format_args!("create {}", self.directory), error))
+        let TreeDirectory { vfs, path, .. } = &*self.directory;
+        vfs.create_dir_all(path).map_err(|error| Error::io(format_args!("create {path}"), error))
     }
 
     /// Returns `Corrupt` if a listed file does not exist, as in a copy that was made while files were merged.
     fn refuse_missing_files(&self, names: &[String]) -> Result<()> {
         let present: HashSet<u64> = names.iter().filter_map(|name| run_file::number_of(name)).collect();
         match self.current.read().file_numbers().difference(&present).min() {
-            Some(number) => Err(run_file::missing(&format!("{}/{}", self.directory, run_file::file_name(*number)))),
+            Some(number) => Err(run_file::missing(&self.directory.file_path(*number))),
             None => Ok(()),
         }
     }
 
     fn file_names(&self) -> Result<Vec<String>> {
-        let names = self.vfs.list(&self.directory);
-        names.map_err(|error| Error::io(format_args!("list {}", self.directory), error))
+        let TreeDirectory { vfs, path, .. } = &*self.directory;
+        vfs.list(path).map_err(|error| Error::io(format_args!("list {path}"), error))
     }
 
     /// Deletes the files of earlier lists and versions.
     fn delete_unlisted_files(&self, names: Vec<String>) -> Result<()> {
-        for name in self.unlisted(names) {
-            let path = format!("{}/{name}", self.directory);
-            self.vfs.remove(&path).map_err(|error| Error::io(format_args!("delete {path}"), error))?;
+        let unlisted = self.unlisted(names);
+        if !unlisted.is_empty() {
+            self.settle()?;
+        }
+        for name in unlisted {
+            let path = format!("{}/{name}", self.directory.path);
+            match self.directory.vfs.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io(format_args!("delete {path}"), error));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -358,19 +382,24 @@ impl Tree {
 
     /// The current size. Reads nothing.
     pub(crate) fn size(&self) -> TreeSize {
-        let mut installer = self.installer.lock();
-        installer.retired.retain(|file| file.strong_count() > 0);
-        let retired_bytes = |file: &std::sync::Weak<RunFile>| file.upgrade().map_or(0, |file| file.record().byte_count);
-        let retired_bytes: u64 = installer.retired.iter().map(retired_bytes).sum();
-        drop(installer);
+        let retired_bytes = self.directory.retired_bytes();
         let version = self.current.read().clone();
         let live_bytes = version.byte_count();
-        TreeSize {
-            file_bytes: live_bytes + retired_bytes,
-            live_bytes,
-            run_count: version.runs.len() as u64,
-            memory_bytes: self.cache.byte_count() + version.resident_bytes(),
-        }
+        TreeSize { file_bytes: live_bytes + retired_bytes, live_bytes, memory_bytes: self.directory.cache.byte_count() }
+    }
+
+    /// Closes all files, which are opened again when they are next read: an idle tree has no open file.
+    pub(crate) fn close_files(&self) {
+        let version = self.current.read().clone();
+        version.runs.iter().flat_map(|run| &run.slices).for_each(|slice| slice.file.close());
+    }
+
+    /// The oldest state that snapshots read, if it is not the current one; and how long ago another one replaced it.
+    pub(crate) fn oldest_past(&self) -> Option<(TreeSnapshot, Duration)> {
+        let installer = self.installer.lock();
+        let mut alive = installer.past.iter().filter_map(|past| Some((past.version.upgrade()?, past.replaced_at)));
+        let (version, replaced_at) = alive.next()?;
+        Some((TreeSnapshot::new(version, self.operator.clone()), replaced_at.elapsed()))
     }
 
     /// The number of runs that reads have to merge. Costs an atomic load.
@@ -386,13 +415,24 @@ impl Tree {
     }
 
     fn open_file(&self, record: FileRecord) -> Arc<RunFile> {
-        Arc::new(RunFile::new(self.vfs.clone(), &self.directory, self.cache.clone(), record))
+        Arc::new(RunFile::new(self.directory.clone(), record))
     }
 
     /// Makes the names of new files durable.
     fn sync_directory(&self) -> Result<()> {
-        let synced = self.vfs.sync_dir(&self.directory);
-        synced.map_err(|error| Error::io(format_args!("flush {}", self.directory), error))
+        let TreeDirectory { vfs, path, .. } = &*self.directory;
+        vfs.sync_dir(path).map_err(|error| Error::io(format_args!("flush {path}"), error))
+    }
+
+    /// Makes sure that the current list of runs is durable, before something is deleted that it does not need. The list
+    /// that was read when the tree was opened may not be.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let mut installer = self.installer.lock();
+        if self.is_read_only || installer.manifest.is_absent() {
+            return Ok(());
+        }
+        let list = installer.list(&self.current.read());
+        installer.manifest.settle(&list)
     }
 
     /// Replaces the list of runs by what `change` makes of it, durably. Files that are no longer listed are deleted
@@ -402,24 +442,38 @@ impl Tree {
         let before = self.current.read().clone();
         let after = change(&mut installer, &before);
         debug_assert!(after.runs.iter().all(|run| !run.slices.is_empty()), "a listed run has files");
-        let list = RunList {
-            state: after.state,
-            next_file: installer.next_file,
-            next_run: installer.next_run,
-            runs: after.runs.iter().map(|run| version::record(run)).collect(),
-        };
-        installer.manifest.install(&list)?;
+        let list = installer.list(&after);
+        if let Err(error) = installer.manifest.install(&list) {
+            let listed = before.file_numbers();
+            let new =
+                after.runs.iter().flat_map(|run| run.files()).filter(|file| !listed.contains(&file.record().number));
+            new.for_each(|file| self.directory.retire_later(file.record()));
+            return Err(error);
+        }
         let listed = after.file_numbers();
         self.run_count.store(after.runs.len(), Ordering::Relaxed);
         *self.current.write() = Arc::new(after);
-        installer.retired.retain(|file| file.strong_count() > 0);
-        for slice in before.runs.iter().flat_map(|run| &run.slices) {
-            if !listed.contains(&slice.file.record().number) {
-                slice.file.set_obsolete();
-                installer.retired.push(Arc::downgrade(&slice.file));
+        for file in before.runs.iter().flat_map(|run| run.files()) {
+            if !listed.contains(&file.record().number) {
+                file.set_obsolete();
             }
         }
+        installer.past.retain(|past| past.version.strong_count() > 0);
+        installer.past.push(PastVersion { version: Arc::downgrade(&before), replaced_at: Instant::now() });
+        self.directory.delete_waiting();
         Ok(())
+    }
+}
+
+impl Installer {
+    /// What the manifest records of a version.
+    fn list(&self, version: &Version) -> RunList {
+        RunList {
+            state: version.state,
+            next_file: self.next_file,
+            next_run: self.next_run,
+            runs: version.runs.iter().map(|run| version::record(run)).collect(),
+        }
     }
 }
 

@@ -39,8 +39,24 @@ impl FileSlice {
 
     /// Whether the slice may have `key`.
     #[inline]
-    fn covers(&self, key: &[u8]) -> bool {
+    pub(super) fn covers(&self, key: &[u8]) -> bool {
         self.lower.as_deref().is_none_or(|lower| lower <= key) && self.upper.as_deref().is_none_or(|upper| key < upper)
+    }
+
+    /// Where a scan of it begins, and whether that is above the key.
+    fn first_of<'a>(&'a self, bounds: &'a Bounds) -> (&'a [u8], bool) {
+        match self.lower.as_deref() {
+            Some(lower) if lower > bounds.lower.as_slice() => (lower, false),
+            _ => (&bounds.lower, bounds.is_after),
+        }
+    }
+
+    /// Where a descending scan of it begins, and whether that includes the key.
+    fn last_of<'a>(&'a self, bounds: &'a Bounds) -> (&'a [u8], bool) {
+        match self.upper.as_deref() {
+            Some(upper) if upper <= bounds.upper.as_slice() => (upper, false),
+            _ => (&bounds.upper, bounds.includes_upper),
+        }
     }
 
     /// The part at or above `key`; none if that is empty.
@@ -72,18 +88,27 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Its files. The slices of one file are next to each other.
+    pub(super) fn files(&self) -> impl Iterator<Item = &RunFile> {
+        let mut last = None;
+        self.slices.iter().map(|slice| &*slice.file).filter(move |file| {
+            let number = Some(file.record().number);
+            std::mem::replace(&mut last, number) != number
+        })
+    }
+
     /// The size of its files. Parts that are cut off count too.
     pub(super) fn byte_count(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.file.record().byte_count).sum()
+        self.files().map(|file| file.record().byte_count).sum()
     }
 
     /// The number of entries that only hide or remove older ones.
     pub(super) fn tombstone_count(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.file.record().tombstone_count).sum()
+        self.files().map(|file| file.record().tombstone_count).sum()
     }
 
     pub(super) fn entry_count(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.file.record().entry_count).sum()
+        self.files().map(|file| file.record().entry_count).sum()
     }
 
     /// Whether some of its files have parts that are cut off.
@@ -321,28 +346,20 @@ impl RunCursor {
     }
 
     fn enter_slice_ascending(&mut self, bounds: &Bounds) -> Result<bool> {
-        let run = self.run.clone();
-        let slice = &run.slices[self.slice];
-        let (from, is_after) = match slice.lower.as_deref() {
-            Some(lower) if lower > bounds.lower.as_slice() => (lower, false),
-            _ => (bounds.lower.as_slice(), bounds.is_after),
-        };
-        let block = slice.file.index()?.find(from);
+        let slice = &self.run.slices[self.slice];
+        let block = slice.file.index()?.find(slice.first_of(bounds).0);
         self.load(block, bounds)?;
-        let found = self.entries_mut().seek(from, is_after);
+        let (from, is_after) = self.run.slices[self.slice].first_of(bounds);
+        let found = self.entries.as_mut().and_then(|entries| entries.seek(from, is_after));
         self.settle_found(found, bounds)
     }
 
     fn enter_slice_descending(&mut self, bounds: &Bounds) -> Result<bool> {
-        let run = self.run.clone();
-        let slice = &run.slices[self.slice];
-        let (from, is_including) = match slice.upper.as_deref() {
-            Some(upper) if upper <= bounds.upper.as_slice() => (upper, false),
-            _ => (bounds.upper.as_slice(), bounds.includes_upper),
-        };
-        let block = slice.file.index()?.find(from);
+        let slice = &self.run.slices[self.slice];
+        let block = slice.file.index()?.find(slice.last_of(bounds).0);
         self.load(block, bounds)?;
-        let found = self.entries_mut().seek_before(from, is_including);
+        let (from, is_including) = self.run.slices[self.slice].last_of(bounds);
+        let found = self.entries.as_mut().and_then(|entries| entries.seek_before(from, is_including));
         self.settle_found(found, bounds)
     }
 }

@@ -19,16 +19,20 @@
 //!
 //! Invariants: the keys of a file are strictly ascending. Nothing read is used before its checksum was verified.
 
-use std::io;
+#[cfg(any(test, fuzzing))]
+pub(super) mod sections;
+
 use std::sync::{Arc, OnceLock};
+use std::{cmp, io};
 
 use twox_hash::XxHash3_128;
 
-use super::block::{Block, BlockBuilder, Kind, common_prefix};
-use super::cache::BlockCache;
-use super::{REBUILD, Table, filter};
+use super::block::{Block, BlockBuilder, Kind, common_prefix, key_head};
+use super::directory::TreeDirectory;
+use super::{KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
+use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::vfs::{VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
 
 const MAGIC: &[u8; 8] = b"STEMMRUN";
@@ -84,6 +88,12 @@ pub(super) fn missing(path: &str) -> Error {
     Error::corrupt(format!("{path} is missing")).with_hint(REBUILD)
 }
 
+/// The error for rows to merge that are not in the order of their keys.
+#[cold]
+pub(super) fn not_ascending() -> Error {
+    Error::corrupt("a file of the tree is malformed: its rows are not in order").with_hint(REBUILD)
+}
+
 /// Whether the filter of a file contains a key: scans, which filters don't help, read the other tables.
 fn is_filtered(key: &[u8]) -> bool {
     key.first() != Some(&(Table::Postings as u8))
@@ -91,7 +101,7 @@ fn is_filtered(key: &[u8]) -> bool {
 
 /// Writes one run file from ascending entries. Deletes the file if it is dropped before it is finished.
 pub(super) struct RunWriter {
-    vfs: Arc<dyn Vfs>,
+    directory: Arc<TreeDirectory>,
     is_finished: bool,
     path: String,
     file: Arc<dyn VfsFile>,
@@ -116,8 +126,8 @@ pub(super) struct RunWriter {
 
 impl RunWriter {
     /// Creates the file `number` in `directory`. A file that a crash left under this name is replaced.
-    pub(super) fn create(vfs: Arc<dyn Vfs>, directory: &str, number: u64, block_bytes: usize) -> Result<Self> {
-        let path = format!("{directory}/{}", file_name(number));
+    pub(super) fn create(directory: Arc<TreeDirectory>, number: u64, block_bytes: usize) -> Result<Self> {
+        let (vfs, path) = (&directory.vfs, directory.file_path(number));
         let created = match vfs.create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 vfs.remove(&path).and_then(|()| vfs.create(&path))
@@ -126,7 +136,7 @@ impl RunWriter {
         };
         let file = created.map_err(|error| Error::io(format_args!("create {path}"), error))?;
         Ok(RunWriter {
-            vfs,
+            directory,
             is_finished: false,
             path,
             file,
@@ -148,8 +158,13 @@ impl RunWriter {
     }
 
     /// Appends an entry; its key is above all keys before it. `is_tombstone`: whether it only hides or removes.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if the keys don't ascend, as those of a malformed file that is merged.
     pub(super) fn add(&mut self, key: &[u8], kind: Kind, value: &[u8], is_tombstone: bool) -> Result<()> {
-        assert!(self.entry_count == 0 || self.last_key.as_slice() < key, "the keys of a run ascend");
+        if self.entry_count > 0 && self.last_key.as_slice() >= key {
+            return Err(not_ascending());
+        }
         if self.block.byte_count() >= self.block_bytes && !self.block.is_empty() {
             self.finish_block()?;
         }
@@ -257,8 +272,7 @@ impl RunWriter {
 impl Drop for RunWriter {
     fn drop(&mut self) {
         if !self.is_finished {
-            // A file that can't be deleted now is deleted when the tree is opened again.
-            _ = self.vfs.remove(&self.path);
+            self.directory.delete(self.number);
         }
     }
 }
@@ -272,13 +286,17 @@ pub(super) struct BlockIndex {
 
 #[derive(Debug, Clone, Copy)]
 struct BlockLocation {
+    /// The first bytes of the fence, in which most fences differ.
+    head: u64,
     fence_end: u32,
     byte_count: u32,
     offset: u64,
 }
 
 impl BlockIndex {
-    fn decode(mut input: &[u8], block_count: u64) -> Option<Self> {
+    /// Decodes the index of `block_count` blocks that end at `blocks_end`. `None` unless the fences ascend and the
+    /// blocks fill the file up to there: so no block read later is larger than the file.
+    fn decode(mut input: &[u8], block_count: u64, blocks_end: u64) -> Option<Self> {
         let mut index = BlockIndex { fences: Vec::new(), blocks: Vec::new() };
         let (mut previous, mut offset) = (0..0, 0u64);
         while !input.is_empty() {
@@ -287,7 +305,8 @@ impl BlockIndex {
             let (rest, remaining) = input.split_at_checked(rest)?;
             input = remaining;
             let byte_count = u32::try_from(varint::read(&mut input).ok()?).ok()?;
-            if shared > previous.len() {
+            let is_above = index.fences.get(previous.start + shared..previous.end).is_some_and(|last| last < rest);
+            if !is_above || shared + rest.len() > TABLE_BYTES + KEY_BYTES_MAX {
                 return None;
             }
             let start = index.fences.len();
@@ -295,10 +314,12 @@ impl BlockIndex {
             index.fences.extend_from_slice(rest);
             previous = start..index.fences.len();
             let fence_end = u32::try_from(index.fences.len()).ok()?;
-            index.blocks.push(BlockLocation { fence_end, byte_count, offset });
+            let head = key_head(&index.fences[previous.clone()]);
+            index.blocks.push(BlockLocation { head, fence_end, byte_count, offset });
             offset = offset.checked_add(u64::from(byte_count) + TRAILER_BYTES as u64)?;
         }
-        (index.blocks.len() as u64 == block_count && block_count > 0).then_some(index)
+        let is_complete = index.blocks.len() as u64 == block_count && block_count > 0 && offset == blocks_end;
+        is_complete.then_some(index)
     }
 
     pub(super) fn block_count(&self) -> usize {
@@ -314,9 +335,14 @@ impl BlockIndex {
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.blocks.len());
+        let head = key_head(key);
         while low + 1 < high {
             let middle = (low + high) / 2;
-            if self.fence(middle) <= key {
+            let is_not_above = match self.blocks[middle].head.cmp(&head) {
+                cmp::Ordering::Equal => self.fence(middle) <= key,
+                order => order.is_lt(),
+            };
+            if is_not_above {
                 low = middle;
             } else {
                 high = middle;
@@ -333,18 +359,26 @@ impl BlockIndex {
 
 /// A run file, opened when it is first read. It is deleted once it is obsolete and nothing reads it any more.
 pub(super) struct RunFile {
-    vfs: Arc<dyn Vfs>,
+    directory: Arc<TreeDirectory>,
     path: String,
-    cache: Arc<BlockCache>,
     record: FileRecord,
     opened: OnceLock<OpenedRun>,
+    /// The open file; closed while the database is idle.
+    file: RwLock<Option<Arc<dyn VfsFile>>>,
     is_obsolete: AtomicBool,
 }
 
+/// What is kept of an opened file.
 struct OpenedRun {
-    file: Arc<dyn VfsFile>,
     index: BlockIndex,
     filter: Vec<u8>,
+}
+
+impl OpenedRun {
+    /// Memory used by index and filter, in bytes.
+    fn byte_count(&self) -> u64 {
+        (self.index.byte_count() + self.filter.len()) as u64
+    }
 }
 
 impl std::fmt::Debug for RunFile {
@@ -355,18 +389,19 @@ impl std::fmt::Debug for RunFile {
 
 impl Drop for RunFile {
     fn drop(&mut self) {
+        self.directory.cache.remove_resident(self.opened.get().map_or(0, OpenedRun::byte_count));
         if self.is_obsolete.load(Ordering::Acquire) {
-            // A file that can't be deleted now is deleted when the tree is opened again.
-            self.opened.take();
-            _ = self.vfs.remove(&self.path);
+            self.close();
+            self.directory.delete(self.record.number);
         }
     }
 }
 
 impl RunFile {
-    pub(super) fn new(vfs: Arc<dyn Vfs>, directory: &str, cache: Arc<BlockCache>, record: FileRecord) -> Self {
-        let path = format!("{directory}/{}", file_name(record.number));
-        RunFile { vfs, path, cache, record, opened: OnceLock::new(), is_obsolete: AtomicBool::new(false) }
+    pub(super) fn new(directory: Arc<TreeDirectory>, record: FileRecord) -> Self {
+        let path = directory.file_path(record.number);
+        let (opened, file, is_obsolete) = Default::default();
+        RunFile { directory, path, record, opened, file, is_obsolete }
     }
 
     pub(super) fn record(&self) -> &FileRecord {
@@ -375,12 +410,8 @@ impl RunFile {
 
     /// Has the file deleted once its last reader is gone.
     pub(super) fn set_obsolete(&self) {
+        self.directory.retire(&self.record);
         self.is_obsolete.store(true, Ordering::Release);
-    }
-
-    /// Memory used by index and filter, in bytes; 0 before the file is first read.
-    pub(super) fn resident_bytes(&self) -> u64 {
-        self.opened.get().map_or(0, |opened| (opened.index.byte_count() + opened.filter.len()) as u64)
     }
 
     fn opened(&self) -> Result<&OpenedRun> {
@@ -388,7 +419,10 @@ impl RunFile {
             Some(opened) => Ok(opened),
             None => {
                 let opened = self.open()?;
-                Ok(self.opened.get_or_init(|| opened))
+                Ok(self.opened.get_or_init(|| {
+                    self.directory.cache.add_resident(opened.byte_count());
+                    opened
+                }))
             }
         }
     }
@@ -396,13 +430,7 @@ impl RunFile {
     #[cold]
     fn open(&self) -> Result<OpenedRun> {
         let FileRecord { number, byte_count, .. } = self.record;
-        let file = match self.vfs.open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(missing(&self.path));
-            }
-            Err(error) => return Err(Error::io(format_args!("open {}", self.path), error)),
-        };
+        let file = self.file()?;
         let file_bytes = file.len().map_err(|error| self.read_error(error))?;
         if file_bytes != byte_count {
             return Err(damaged(number, format_args!("it has {file_bytes} bytes, should have {byte_count}")));
@@ -415,9 +443,31 @@ impl RunFile {
         let filter_start = index_start - TRAILER_BYTES as u64 - properties.filter_bytes;
         let index = self.read_verified(&*file, index_start, properties.index_bytes as usize, "its index")?;
         let filter = self.read_verified(&*file, filter_start, properties.filter_bytes as usize, "its filter")?;
-        let index = BlockIndex::decode(&index, properties.block_count);
+        let index = BlockIndex::decode(&index, properties.block_count, filter_start);
         let index = index.ok_or_else(|| damaged(number, "its index is malformed"))?;
-        Ok(OpenedRun { file, index, filter })
+        Ok(OpenedRun { index, filter })
+    }
+
+    /// The file, opened if necessary.
+    fn file(&self) -> Result<Arc<dyn VfsFile>> {
+        if let Some(file) = &*self.file.read() {
+            return Ok(file.clone());
+        }
+        let mut slot = self.file.write();
+        if let Some(file) = &*slot {
+            return Ok(file.clone());
+        }
+        let file = self.directory.vfs.open(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => missing(&self.path),
+            _ => Error::io(format_args!("open {}", self.path), error),
+        })?;
+        *slot = Some(file.clone());
+        Ok(file)
+    }
+
+    /// Closes the file; the next read opens it again. Its block index and its filter stay in memory.
+    pub(super) fn close(&self) {
+        *self.file.write() = None;
     }
 
     /// Decodes the properties in the last bytes of the file; `None` if they are not those the manifest names.
@@ -437,22 +487,35 @@ impl RunFile {
         let mut input = bytes;
         let filter_bytes = varint::read(&mut input).ok()?;
         let index_bytes = varint::read(&mut input).ok()?;
-        let (_entries, _tombstones) = (varint::read(&mut input).ok()?, varint::read(&mut input).ok()?);
+        let (entry_count, tombstone_count) = (varint::read(&mut input).ok()?, varint::read(&mut input).ok()?);
         let block_count = varint::read(&mut input).ok()?;
+        let (first_key, last_key) = (take_key(&mut input)?, take_key(&mut input)?);
+        let FileRecord { first_key: first, last_key: last, .. } = &self.record;
+        let is_as_listed = (entry_count, tombstone_count) == (self.record.entry_count, self.record.tombstone_count)
+            && (first_key, last_key) == (first.as_slice(), last.as_slice());
+        if !is_as_listed || !input.is_empty() {
+            return None;
+        }
         let sections = filter_bytes.checked_add(index_bytes)?.checked_add(2 * TRAILER_BYTES as u64)?;
         (sections <= offset).then_some(Properties { offset, filter_bytes, index_bytes, block_count })
     }
 
     fn read_verified(&self, file: &dyn VfsFile, offset: u64, byte_count: usize, what: &str) -> Result<Vec<u8>> {
         let mut bytes = vec![0; byte_count + TRAILER_BYTES];
-        read_exact_at(file, &mut bytes, offset).map_err(|error| self.read_error(error))?;
-        let (content, trailer) = bytes.split_at(byte_count);
+        self.read_section(file, offset, &mut bytes, what)?;
+        bytes.truncate(byte_count);
+        Ok(bytes)
+    }
+
+    /// Reads a part of the file with its trailer, and verifies it.
+    fn read_section(&self, file: &dyn VfsFile, offset: u64, bytes: &mut [u8], what: &str) -> Result<()> {
+        read_exact_at(file, bytes, offset).map_err(|error| self.read_error(error))?;
+        let (content, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
         let sum = checksum(self.record.number, offset, content, trailer[0]);
         if trailer[0] != PLAIN || trailer[1..] != sum.to_le_bytes() {
             return Err(damaged(self.record.number, format_args!("{what} (at {offset}) does not match its checksum")));
         }
-        bytes.truncate(byte_count);
-        Ok(bytes)
+        Ok(())
     }
 
     fn read_error(&self, error: io::Error) -> Error {
@@ -478,11 +541,11 @@ impl RunFile {
     /// A block, from the cache or the file.
     #[inline]
     pub(super) fn block(&self, number: usize) -> Result<Block> {
-        match self.cache.get(self.record.number, number as u32) {
+        match self.directory.cache.get(self.record.number, number as u32) {
             Some(block) => Ok(block),
             None => {
                 let block = self.read_block(number)?;
-                self.cache.insert(self.record.number, number as u32, block.clone());
+                self.directory.cache.insert(self.record.number, number as u32, block.clone());
                 Ok(block)
             }
         }
@@ -490,7 +553,7 @@ impl RunFile {
 
     /// A block, from the cache if it is there; not kept otherwise: a merge reads each block once.
     pub(super) fn block_once(&self, number: usize) -> Result<Block> {
-        self.cache.get(self.record.number, number as u32).map_or_else(|| self.read_block(number), Ok)
+        self.directory.cache.get(self.record.number, number as u32).map_or_else(|| self.read_block(number), Ok)
     }
 
     /// Reads a block from the file.
@@ -500,8 +563,12 @@ impl RunFile {
         let Some(location) = opened.index.blocks.get(number) else {
             return Err(damaged(self.record.number, format_args!("it has no block {number}")));
         };
-        let bytes = self.read_verified(&*opened.file, location.offset, location.byte_count as usize, "a block")?;
-        Block::new(bytes.into()).ok_or_else(|| self.malformed(number))
+        let length = location.byte_count as usize;
+        // Read where it stays: a copy would cost as much as the checksum.
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length + TRAILER_BYTES).collect();
+        let unshared = Arc::get_mut(&mut bytes).expect("nothing else refers to new bytes");
+        self.read_section(&*self.file()?, location.offset, unshared, "a block")?;
+        Block::new(bytes, length).ok_or_else(|| self.malformed(number))
     }
 
     /// The error for a block whose checksum is right but whose content is malformed.
@@ -514,6 +581,13 @@ impl RunFile {
     pub(super) fn fence(&self, number: usize) -> Result<&[u8]> {
         Ok(self.index()?.fence(number))
     }
+}
+
+fn take_key<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(varint::read(input).ok()?).ok()?;
+    let (key, rest) = input.split_at_checked(length)?;
+    *input = rest;
+    Some(key)
 }
 
 /// What is needed of the properties to open a file.

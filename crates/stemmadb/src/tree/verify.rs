@@ -1,8 +1,10 @@
 //! Verification of a tree: all files and blocks, the order of keys, and files that nothing lists.
 
+use std::collections::HashSet;
+
 use super::block::BlockCursor;
 use super::run::FileSlice;
-use super::{Table, Tree};
+use super::{Table, Tree, manifest, run_file};
 use crate::Result;
 
 /// Result of `verify`.
@@ -41,13 +43,20 @@ impl Tree {
             let _merging = self.merging.lock();
             let _writer = self.writer.lock();
             let version = self.current.read().clone();
-            let retired = self.installer.lock().retired.iter().filter_map(std::sync::Weak::upgrade).collect::<Vec<_>>();
-            let retired: Vec<u64> = retired.iter().map(|file| file.record().number).collect();
-            let damaged_record = self.installer.lock().manifest.problem();
-            damaged_record.into_iter().for_each(|problem| report.add(problem));
-            for name in self.unlisted(self.file_names()?) {
-                if super::run_file::number_of(&name).is_none_or(|number| !retired.contains(&number)) {
-                    report.add(format!("{}/{name} is not in the list of files", self.directory));
+            // In this order: a file that is deleted between the two is retired, or no longer there.
+            let retired = self.directory.retired_numbers();
+            let names = self.file_names()?;
+            let present: HashSet<u64> = names.iter().filter_map(|name| run_file::number_of(name)).collect();
+            for number in version.file_numbers().difference(&present) {
+                report.add(run_file::missing(&self.directory.file_path(*number)).message().to_owned());
+            }
+            let installer = self.installer.lock();
+            installer.manifest.problem().into_iter().for_each(|problem| report.add(problem));
+            for name in self.unlisted(names) {
+                let is_retired = run_file::number_of(&name).is_some_and(|number| retired.contains(&number));
+                let is_unfinished = name == manifest::NEW_NAME && installer.manifest.is_new_file_pending();
+                if !is_retired && !is_unfinished {
+                    report.add(format!("{}/{name} is not in the list of files", self.directory.path));
                 }
             }
             version

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::block::{Block, BlockCursor, Kind};
+use super::lookup::BatchLookup;
 use super::manifest::{RunRecord, SliceRecord};
 use super::merge::{MergeCursor, Scan};
 use super::run::{Bounds, Run};
@@ -28,11 +29,6 @@ impl Version {
 
     pub(super) fn byte_count(&self) -> u64 {
         self.runs.iter().map(|run| run.byte_count()).sum()
-    }
-
-    /// Memory used by the block indexes and filters of its files, in bytes.
-    pub(super) fn resident_bytes(&self) -> u64 {
-        self.runs.iter().flat_map(|run| &run.slices).map(|slice| slice.file.resident_bytes()).sum()
     }
 }
 
@@ -93,9 +89,26 @@ impl TreeSnapshot {
         Ok(rows.next()?.map(|(_, value)| Slice::from(value)))
     }
 
-    /// The values of `keys`, in the same order. Sorted keys are cheapest.
-    pub(crate) fn get_many(&self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
-        keys.iter().map(|key| self.get(table, key)).collect()
+    /// Calls `visit` with the index and the value of each of `keys`, in their order. Sorted keys are cheapest: those in
+    /// one block cost little more than one of them.
+    ///
+    /// # Errors
+    /// `Corrupt` if a file is damaged; the first error of `visit`.
+    pub(crate) fn get_many<'k>(
+        &self,
+        table: Table,
+        keys: impl Iterator<Item = &'k [u8]>,
+        mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let mut lookup = BatchLookup::new(&self.version);
+        for (index, key) in keys.enumerate() {
+            match lookup.find(&table.stored_key(key))? {
+                Some((Kind::Put, value)) => visit(index, Some(value))?,
+                Some((Kind::Merge, _)) => visit(index, self.get_merged(table, key)?.as_deref())?,
+                Some((Kind::Delete, _)) | None => visit(index, None)?,
+            }
+        }
+        Ok(())
     }
 
     /// Scans the rows between the bounds in `direction`. Crossed bounds give no rows.

@@ -77,6 +77,8 @@ pub enum Call {
     SyncDir,
     /// A write to the manifest of the tree, which is counted as a write too.
     WriteManifest,
+    /// A write to a run file of the tree, which is counted as a write too.
+    WriteRun,
     /// Any call that changes or flushes something.
     AnyChange,
 }
@@ -118,6 +120,7 @@ struct SimulatedDisk {
     dropped_per_mille: u32,
     sync_takes: Duration,
     random: Random,
+    missed_remove_count: u64,
 }
 
 #[derive(Clone, Default)]
@@ -176,6 +179,7 @@ impl FaultVfs {
             dropped_per_mille: 0,
             sync_takes: Duration::ZERO,
             random: Random::new(seed),
+            missed_remove_count: 0,
         })
     }
 
@@ -184,7 +188,12 @@ impl FaultVfs {
     }
 
     fn file(&self, name: &str, number: u64) -> Arc<dyn VfsFile> {
-        Arc::new(FaultFile { disk: Arc::clone(&self.disk), number, is_manifest: name.starts_with("tree/MANIFEST") })
+        let also = match name.strip_prefix("tree/") {
+            Some(name) if name.starts_with("MANIFEST") => Some(Call::WriteManifest),
+            Some(_) => Some(Call::WriteRun),
+            None => None,
+        };
+        Arc::new(FaultFile { disk: Arc::clone(&self.disk), number, also })
     }
 
     /// Makes the `nth` (from 1) such call from now on fail; with `is_sticky`, every later one as well.
@@ -216,6 +225,11 @@ impl FaultVfs {
         self.disk.lock().count(call)
     }
 
+    /// The number of removals of run files that did not exist.
+    pub fn missed_remove_count(&self) -> u64 {
+        self.disk.lock().missed_remove_count
+    }
+
     /// Returns the disk as a power loss at this point may leave it.
     pub fn crash_image(&self, seed: u64) -> FaultVfs {
         let disk = self.disk.lock();
@@ -241,6 +255,7 @@ impl FaultVfs {
             dropped_per_mille: 0,
             sync_takes: Duration::ZERO,
             random,
+            missed_remove_count: 0,
         })
     }
 
@@ -500,6 +515,7 @@ impl Vfs for FaultVfs {
         let mut disk = self.disk.lock();
         disk.record_call(Call::Remove)?;
         if !disk.names.files.contains_key(name) {
+            disk.missed_remove_count += u64::from(name.ends_with(".run"));
             return Err(io::ErrorKind::NotFound.into());
         }
         let removed = Some(name.to_owned());
@@ -555,7 +571,8 @@ impl Vfs for FaultVfs {
 struct FaultFile {
     disk: Arc<Mutex<SimulatedDisk>>,
     number: u64,
-    is_manifest: bool,
+    /// A second call that each write counts as.
+    also: Option<Call>,
 }
 
 impl VfsFile for FaultFile {
@@ -572,8 +589,8 @@ impl VfsFile for FaultFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut disk = self.disk.lock();
-        let manifest = if self.is_manifest { disk.count_call(Call::WriteManifest) } else { Ok(()) };
-        match disk.record_call(Call::Write).and(manifest) {
+        let also = self.also.map_or(Ok(()), |call| disk.count_call(call));
+        match disk.record_call(Call::Write).and(also) {
             Ok(()) => {
                 disk.file(self.number).write(bytes, offset);
                 Ok(())

@@ -17,6 +17,7 @@ mod rebuild_restored_pruned_ancestors;
 mod reinserted_revision_changed_its_body;
 mod relocated_local_document_took_a_sequence;
 mod replay_kept_stale_terms;
+mod replay_missed_its_own_frame;
 mod salvage_restored_a_deleted_document;
 mod shape_was_missing_from_the_log;
 mod snapshot_missed_the_first_write;

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::revision::DocumentId;
 use crate::sync::Mutex;
+use crate::tree::trace::{TreeChange, current_change};
 use crate::value::Value;
 use crate::vfs::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::{Database, Durability, Edit, Index, IndexState, Options, Result, Sequence, testing};
@@ -29,6 +30,8 @@ struct CrashImage {
     acknowledged: usize,
     /// Transactions begun.
     begun: usize,
+    /// The change of the tree that was going on.
+    during: Option<TreeChange>,
 }
 
 /// Takes images of a disk.
@@ -62,6 +65,7 @@ impl Camera {
             disk: self.disk.crash_image(random.number()),
             acknowledged: self.acknowledged.load(Ordering::SeqCst),
             begun: self.begun.load(Ordering::SeqCst),
+            during: current_change(),
         };
         self.crash_images.lock().push(crash_image);
     }
@@ -213,9 +217,9 @@ fn states() -> States {
 /// Declares and drops indexes between transactions.
 fn declare(db: &Database, number: usize) -> Result<()> {
     match number {
-        20 | 60 => db.indexes().create(Index::on("salt").then_descending("number")),
+        20 | 31 | 60 => db.indexes().create(Index::on("salt").then_descending("number")),
         34 => db.indexes().create(Index::on("number").then("salt").unique()),
-        47 => db.indexes().remove("salt,-number"),
+        28 | 47 | 66 => db.indexes().remove("salt,-number"),
         _ => Ok(()),
     }
 }
@@ -298,6 +302,8 @@ struct Tally {
     images: usize,
     double: usize,
     wrong: Vec<String>,
+    /// Images by the change of the tree that was going on.
+    during: BTreeMap<TreeChange, usize>,
     /// The script run of the last image.
     last_seed: u64,
 }
@@ -309,7 +315,10 @@ fn verify_image(
     may_crash_again: bool,
     tally: &mut Tally,
 ) {
-    let CrashImage { disk, acknowledged, begun } = crash_image;
+    let CrashImage { disk, acknowledged, begun, during } = crash_image;
+    if let Some(change) = during {
+        *tally.during.entry(change).or_default() += 1;
+    }
     let crash_again = may_crash_again && random.chance(333);
     let camera = Camera::new(disk, random.number(), if crash_again { 150 } else { 0 });
     tally.images += 1;
@@ -379,7 +388,12 @@ fn no_loss_of_power_loses_acknowledged_transactions() {
         tally.double,
         tally.wrong.len()
     );
+    println!("images during changes of the tree: {:?}", tally.during);
     assert!(tally.double > images / 50, "second crashes are part of it");
+    for change in [TreeChange::Commit, TreeChange::MergeStep, TreeChange::RangeRemoval, TreeChange::ManifestRewrite] {
+        let count = tally.during.get(&change).copied().unwrap_or(0);
+        assert!(count > images / 500, "{count} of {images} images during {change:?}");
+    }
     assert!(tally.wrong.is_empty(), "{:#?}", &tally.wrong[..tally.wrong.len().min(5)]);
 }
 

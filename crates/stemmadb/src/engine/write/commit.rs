@@ -67,6 +67,8 @@ impl Transaction<'_> {
         writer.next_number = self.next_number;
 
         // 7. Apply the edits to the memtable, and invalidate cached documents and results.
+        let active = store.active_memtable();
+        let bytes_before = active.byte_count();
         let previous_sequence = Sequence(first_sequence.0.saturating_sub(1));
         let (mut last_sequence, written) = self.apply_edits(appended.payload, &mut locations, previous_sequence);
 
@@ -76,6 +78,7 @@ impl Transaction<'_> {
             self.apply_locals(appended.payload, &mut locations, last_sequence);
         }
         debug_assert!(locations.next().is_none(), "every encoded record is applied");
+        let memory_bytes = active.byte_count() - bytes_before;
         writer.next_sequence = last_sequence.next();
 
         // 9. Notify the commit hooks and the expiration thread.
@@ -88,7 +91,7 @@ impl Transaction<'_> {
         let published = Published { after: previous_sequence, sequence: last_sequence, written };
         parts.publisher.enqueue(appended.end, level, self.next_number, published);
         store.seal_if_full(writer);
-        Ok(Some(Receipt { end: appended.end, last_sequence }))
+        Ok(Some(Receipt { end: appended.end, last_sequence, memory_bytes }))
     }
 
     /// Applies the edits to the memtable and the caches; their records are at `locations` in the payload at `payload`.
@@ -131,8 +134,8 @@ impl Transaction<'_> {
                 written.extend(staged.written(read_timestamp.as_ref(), &parts.shapes));
             }
             let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
-            let (id, number) = (staged.state.id.as_str(), staged.state.number);
-            parts.caches.documents.touch(id, number, last_sequence, staged.new_terms.as_ref(), change);
+            let number = staged.state.number;
+            parts.caches.documents.touch(number, last_sequence, staged.new_terms.as_ref(), change);
             active.insert(Arc::new(staged.state), true, change);
         }
         (last_sequence, written)

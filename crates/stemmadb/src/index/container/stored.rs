@@ -72,6 +72,11 @@ impl Container {
         );
     }
 
+    /// Appends the stored form of a container with one member.
+    pub(crate) fn encode_one(value: u16, out: &mut Vec<u8>) {
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+
     /// Decodes the stored form.
     ///
     /// # Errors

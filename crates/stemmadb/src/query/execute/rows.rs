@@ -26,6 +26,10 @@ const BATCH_GROWTH: usize = 4;
 /// The largest number of ids in a batch, and of documents.
 const IDS_BATCH_MAX: usize = 1024;
 const DOCUMENTS_BATCH_MAX: usize = 128;
+/// Batches of small documents grow further, up to this many, so that more of them are read together.
+const SMALL_DOCUMENTS_BATCH_MAX: usize = if cfg!(test) { 600 } else { 2048 };
+/// The goal for the bytes of the documents of such a batch.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Streams the ids of the matching documents. Reads a body only if the index cannot decide.
 pub(crate) fn ids<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, DocumentId>> {
@@ -35,6 +39,7 @@ pub(crate) fn ids<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, Do
 /// Streams the matching documents.
 pub(crate) fn documents<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, StoredDocument>> {
     let mut rows = Rows::open(source, query, DOCUMENTS_BATCH_MAX, document_rows)?;
+    rows.row_bytes = Some(|document| document.packed_bytes().len());
     rows.cache_result(query)?;
     Ok(rows)
 }
@@ -67,6 +72,8 @@ pub(crate) struct Rows<S, T> {
     row_count: u64,
     batch_size: usize,
     batch_max: usize,
+    /// The size of a row, by which `batch_max` grows.
+    row_bytes: Option<fn(&T) -> usize>,
     is_finished: bool,
 }
 
@@ -91,6 +98,7 @@ impl<S: QuerySource, T> Rows<S, T> {
             row_count: 0,
             batch_size: FIRST_BATCH,
             batch_max,
+            row_bytes: None,
             is_finished: false,
         })
     }
@@ -129,6 +137,14 @@ impl<S: QuerySource, T> Rows<S, T> {
         }
     }
 
+    /// Allows larger batches after a full batch of small rows.
+    fn grow_batches(&mut self, rows: &[T]) {
+        let Some(row_bytes) = self.row_bytes.filter(|_| rows.len() >= DOCUMENTS_BATCH_MAX) else { return };
+        let mean_bytes = rows.iter().map(row_bytes).sum::<usize>() / rows.len();
+        self.batch_max = (BATCH_BYTES / mean_bytes.max(1)).clamp(DOCUMENTS_BATCH_MAX, SMALL_DOCUMENTS_BATCH_MAX);
+        self.batch_size = self.batch_size.min(self.batch_max);
+    }
+
     /// Builds the next batch.
     ///
     /// # Errors
@@ -158,6 +174,7 @@ impl<S: QuerySource, T> Rows<S, T> {
             }
             if batch.len() > 0 {
                 let (mut batch, mut pending) = (self.make)(&self.cursor, &self.prepared, batch)?;
+                self.grow_batches(&pending);
                 if let Some(last) = self.batch.len().checked_sub(1) {
                     self.before = self.cursor.position(&self.batch, last)?;
                 }

@@ -30,6 +30,14 @@ impl KeyRange {
         KeyRange { lower, upper }
     }
 
+    /// All keys of the scalars of these kinds, and maybe of others.
+    pub(crate) fn of_kinds(kinds: &[Kind]) -> Self {
+        match kinds {
+            [only] => KeyRange::of_kind(*only),
+            _ => KeyRange::of_scalars(),
+        }
+    }
+
     /// All keys of scalars.
     pub(crate) fn of_scalars() -> Self {
         KeyRange { lower: key::type_range(Kind::Null).0, upper: key::type_range(Kind::String).1 }

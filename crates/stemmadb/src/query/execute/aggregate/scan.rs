@@ -74,18 +74,14 @@ impl<S: QuerySource> Scan<S> {
         match (&self.walk, few) {
             (Some(Walk { path: None }), _) => {}
             (_, Some(few)) => to_read.or_with(few),
-            (Some(Walk { path: Some(path) }), None) if self.by_rank(*path, kinds, certain, fold)? => {
-                self.containers(*path, kinds, certain, &mut to_read)?;
-            }
-            (Some(Walk { path: Some(path) }), None) => {
-                let values_max = certain.map_or(u64::MAX, |certain| certain.len().saturating_mul(READ_COST));
-                if self.scalars(*path, kinds, certain, values_max, fold, &mut to_read)? {
-                    self.containers(*path, kinds, certain, &mut to_read)?;
-                } else {
-                    fold.restart();
-                    to_read.or_with(certain.unwrap_or(&DocumentSet::new()));
+            (Some(Walk { path: Some(path) }), None) => match certain {
+                Some(certain) => self.fold_certain(*path, kinds, certain, fold, &mut to_read)?,
+                None => {
+                    let range = KeyRange::of_kinds(kinds);
+                    self.scalars(*path, &range, None, u64::MAX, fold, &mut to_read)?;
+                    self.containers(*path, kinds, None, &mut to_read)?;
                 }
-            }
+            },
             (None, None) => match certain {
                 Some(certain) => to_read.or_with(certain),
                 None => to_read = self.filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?,
@@ -168,18 +164,57 @@ impl<S: QuerySource> Scan<S> {
         undecided
     }
 
-    /// Adds the scalars at the path of the documents that certainly match, if its column is in memory and holds them
-    /// completely; returns whether it does. Costs some nanoseconds for each document, however many values there are.
-    fn by_rank(
+    /// Adds the values at the path of the documents that certainly match, by the method that costs least: their ranks
+    /// in the path's column, a walk over the values, or, by adding them to `to_read`, reading the documents.
+    fn fold_certain(
         &self,
         path: PathNumber,
         kinds: &[Kind],
-        certain: Option<&DocumentSet>,
+        certain: &DocumentSet,
         fold: &mut impl Fold,
-    ) -> Result<bool> {
-        let Some(certain) = certain.filter(|_| !self.filtered.source.paths().enters_array(path)) else {
-            return Ok(false);
+        to_read: &mut DocumentSet,
+    ) -> Result<()> {
+        let (source, kinds_range) = (&self.filtered.source, KeyRange::of_kinds(kinds));
+        let range = match source.paths().enters_array(path) {
+            true => None,
+            false => range_at(&self.filtered.plan.filter, path).map(|range| range.intersection(&kinds_range)),
         };
+        let read_rows = certain.len().saturating_mul(READ_COST);
+        let walked_rows = self.row_estimate(path, range.as_ref().unwrap_or(&kinds_range), certain);
+        if range.is_none() {
+            // A column pays for itself sooner if what this query is about to read counts.
+            source.record_scan(path, walked_rows.map_or(0, |rows| rows.min(read_rows)));
+            if self.by_rank(path, kinds, certain, fold)? {
+                return self.containers(path, kinds, Some(certain), to_read);
+            }
+        }
+        let range = range.unwrap_or(kinds_range);
+        if range.is_empty() {
+            return self.containers(path, kinds, Some(certain), to_read);
+        }
+        let is_walk_cheaper = walked_rows.is_none_or(|rows| rows <= read_rows);
+        if is_walk_cheaper && self.scalars(path, &range, Some(certain), read_rows, fold, to_read)? {
+            return self.containers(path, kinds, Some(certain), to_read);
+        }
+        fold.restart();
+        to_read.or_with(certain);
+        Ok(())
+    }
+
+    /// The estimated number of rows of the tree in a range of values: one for each value and chunk. `None` without
+    /// statistics.
+    fn row_estimate(&self, path: PathNumber, range: &KeyRange, documents: &DocumentSet) -> Option<u64> {
+        let amount = self.filtered.source.histogram(path)?.estimate(&range.lower, &range.upper);
+        let chunk_count = documents.chunks().next_back().map_or(0, |(chunk, _)| chunk + 1);
+        Some(amount.entries.min(amount.values * chunk_count as f64) as u64)
+    }
+
+    /// Adds the scalars at the path of the documents that certainly match, if its column is in memory and holds them
+    /// completely; returns whether it does. Costs some nanoseconds for each document, however many values there are.
+    fn by_rank(&self, path: PathNumber, kinds: &[Kind], certain: &DocumentSet, fold: &mut impl Fold) -> Result<bool> {
+        if self.filtered.source.paths().enters_array(path) {
+            return Ok(false);
+        }
         let Some(column) = self.filtered.source.column(path)?.filter(|column| column.is_whole(usize::MAX)) else {
             return Ok(false);
         };
@@ -195,24 +230,20 @@ impl<S: QuerySource> Scan<S> {
         Ok(true)
     }
 
-    /// Walks the scalars at the path. Returns false once that costs more than reading `values_max` values, each in one
-    /// chunk of documents.
+    /// Walks the scalars in a range at the path. Returns false once that costs more than reading `values_max` values,
+    /// each in one chunk of documents.
     fn scalars(
         &self,
         path: PathNumber,
-        kinds: &[Kind],
+        range: &KeyRange,
         certain: Option<&DocumentSet>,
         values_max: u64,
         fold: &mut impl Fold,
         to_read: &mut DocumentSet,
     ) -> Result<bool> {
         let overflow = self.filtered.overflow();
-        let range = match kinds {
-            [only] => KeyRange::of_kind(*only),
-            _ => KeyRange::of_scalars(),
-        };
         let mut left = Some(values_max);
-        self.filtered.source.walk(path, &range, Direction::Ascending, &mut |value_key, posting| {
+        self.filtered.source.walk(path, range, Direction::Ascending, &mut |value_key, posting| {
             left = left.and_then(|left| left.checked_sub(1));
             if left.is_none() {
                 return Ok(ControlFlow::Break(()));
@@ -257,6 +288,18 @@ impl<S: QuerySource> Scan<S> {
             }
         }
         Ok(())
+    }
+}
+
+/// The range of the values at a path that every document of a filter has, if the filter says so.
+fn range_at(filter: &Node, path: PathNumber) -> Option<KeyRange> {
+    match filter {
+        Node::Range { path: at, range } if *at == path => Some(range.clone()),
+        Node::Intersection(nodes) => {
+            let ranges = nodes.iter().filter_map(|node| range_at(node, path));
+            ranges.reduce(|left, right| left.intersection(&right))
+        }
+        _ => None,
     }
 }
 

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::group::summaries;
 use super::scan::canonical;
 use super::{Summary, SummaryBuilder, distinct, summary};
+use crate::index::Policy;
 use crate::query::tests::{arbitrary, filled, policy};
 use crate::query::{Query, Selector};
 use crate::value::{Path, Value};
@@ -85,5 +86,32 @@ proptest! {
             }
             (found, expected) => prop_assert_eq!(found.is_err(), expected.is_err()),
         }
+    }
+
+    #[test]
+    fn summaries_of_the_path_of_a_range_equal_those_of_whole_documents(
+        values in prop::collection::vec(
+            prop_oneof![4 => (-4..9_i64).prop_map(Value::from), 1 => Just(Value::from("s")), 1 => Just(Value::Null)],
+            0..30,
+        ),
+        (lower, upper) in (-4..9_i64, -4..9_i64),
+        kind in prop_oneof![3 => Just(None), 1 => Just(Some("string"))],
+    ) {
+        let kind = kind.map_or(String::new(), |kind| format!(r#", "$type": "{kind}""#));
+        let selector = format!(r#"{{"a": {{"$gte": {lower}, "$lt": {upper}{kind}}}, "b": 1}}"#);
+        let selector = Selector::parse(&Value::parse(&selector).expect("JSON")).expect("a good selector");
+        let body = |(at, value): (usize, &Value)| {
+            Value::Object(crate::Object::from_iter([("a", value.clone()), ("b", Value::from((at % 5 / 4) as i64 ^ 1))]))
+        };
+        let bodies: Vec<Value> = values.iter().enumerate().map(body).collect();
+        let source = filled(Policy::default(), &bodies);
+        let mut builder = SummaryBuilder::default();
+        for body in bodies.iter().filter(|body| selector.matches(body).expect("good")) {
+            if let Some(Value::Number(number)) = body.get("a") {
+                builder.add(*number, 1);
+            }
+        }
+        let found = summary(&source, &Query::new(selector), "a").expect("sound");
+        prop_assert!(same(&found, &builder.finish(&Path::parse("a").expect("good")).expect("small")));
     }
 }
