@@ -20,8 +20,9 @@
 //! `cargo test -p stemmadb --features shuttle --test interleavings`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
@@ -38,6 +39,7 @@ fn run_scenario(name: &str, scenario: impl Fn(u64) + Send + Sync + 'static) {
     let seed = number_from("STEMMA_SCHEDULE_SEED", 1);
     let scenario = Arc::new(scenario);
     let run_count = Arc::new(AtomicU64::new(0));
+    abort_if_stuck(name.to_owned(), Arc::downgrade(&run_count));
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.max_steps = shuttle::MaxSteps::FailAfter(3_000_000);
@@ -50,6 +52,24 @@ fn run_scenario(name: &str, scenario: impl Fn(u64) + Send + Sync + 'static) {
     Runner::new(few_changes, config).run(run(scenario, run_count.clone()));
     println!("\n{name}: {} orders", run_count.load(Ordering::Relaxed));
     assert_eq!(run_count.load(Ordering::Relaxed), count as u64);
+}
+
+/// Ends the process if one schedule takes minutes: a thread that the scheduler does not run holds a lock of `std`, for
+/// which the others wait outside of its control.
+fn abort_if_stuck(name: String, run_count: Weak<AtomicU64>) {
+    std::thread::spawn(move || {
+        let mut seen = u64::MAX;
+        while let Some(run_count) = run_count.upgrade().map(|count| count.load(Ordering::Relaxed)) {
+            if run_count == seen {
+                eprintln!(
+                    "{name}: schedule {run_count} has not ended; does a lock of std enclose an instrumented one?"
+                );
+                std::process::abort();
+            }
+            seen = run_count;
+            std::thread::sleep(Duration::from_mins(5));
+        }
+    });
 }
 
 /// Small limits, so that a few writes fill a memtable and start a segment.

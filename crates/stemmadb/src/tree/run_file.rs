@@ -415,16 +415,16 @@ impl RunFile {
     }
 
     fn opened(&self) -> Result<&OpenedRun> {
-        match self.opened.get() {
-            Some(opened) => Ok(opened),
-            None => {
-                let opened = self.open()?;
-                Ok(self.opened.get_or_init(|| {
-                    self.directory.cache.add_resident(opened.byte_count());
-                    opened
-                }))
-            }
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
         }
+        let opened = self.open()?;
+        let byte_count = opened.byte_count();
+        // Another thread may have been faster.
+        if self.opened.set(opened).is_ok() {
+            self.directory.cache.add_resident(byte_count);
+        }
+        Ok(self.opened.get().expect("it was just set"))
     }
 
     #[cold]
