@@ -22,14 +22,14 @@ use crate::engine::pace::CheckpointProgress;
 use crate::engine::statistics::PathStatistics;
 use crate::engine::upkeep::{RETRY, Upkeep};
 use crate::engine::{Sealed, Store};
-use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey};
+use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey, Presence};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
 use crate::layout::{self, DocumentRow, IdRow, LocalRow, posting_operand};
-use crate::log::{Level, is_disk_full};
+use crate::log::{Level, LogPosition, is_disk_full};
 use crate::memtable::{
-    ChangedTerm, DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation, StoredRevision,
-    TermBatch,
+    BulkTable, ChangedTerm, DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation,
+    StoredRevision, TermBatch,
 };
 use crate::read::StoreParts;
 use crate::read::statistics;
@@ -138,32 +138,56 @@ impl Store {
 
 impl StoreParts {
     fn merge(&self, sealed: &Sealed, upkeep: &mut Upkeep, progress: Arc<CheckpointProgress>) -> Result<()> {
-        self.log.commit(sealed.log_end, Level::Flushed)?;
-        // Every reader sees the tree, so what is merged must be published before.
-        if !self.publisher.advance(&self.log) {
-            return Err(Error::closed("the log failed, so nothing more is merged into the tree"));
-        }
-        let persisted = upkeep.persisted;
-        let path_count = self.paths.len();
-        let shape_count = persisted.shape_count.max(sealed.shape_count);
-        assert!(persisted.path_count <= path_count, "dictionaries only grow");
-        let mut transaction = self.tree.write()?;
-        transaction.report_to(move |entries| progress.add(entries));
-        let (before, row_key, operand) = (self.tree.read(), Vec::new(), Vec::new());
-        let mut merge = MemtableMerge { memtable: &sealed.memtable, before, transaction, row_key, operand };
-        meta::put_paths(&mut merge.transaction, &self.paths, persisted.path_count)?;
-        meta::put_shapes(&mut merge.transaction, &self.shapes, persisted.shape_count..shape_count)?;
-        merge.merge_presences()?;
-        let changed = merge.merge_terms()?;
-        merge.merge_documents()?;
+        let shape_count = upkeep.persisted.shape_count.max(sealed.shape_count);
+        let mut merge = self.begin_merge(sealed.log_end, upkeep, shape_count)?;
+        merge.transaction.report_to(move |entries| progress.add(entries));
+        merge.merge_memtable_presences(&sealed.memtable)?;
+        merge.merge_memtable_terms(&sealed.memtable)?;
+        merge.merge_memtable_documents(&sealed.memtable)?;
         let checkpoint = Checkpoint {
             replay_from: sealed.log_end,
             next_sequence: sealed.next_sequence,
             next_number: sealed.next_number,
         };
         meta::put_checkpoint(&mut merge.transaction, &checkpoint)?;
-        meta::put_settings(&mut merge.transaction, &Settings::encode(&self.policy, &sealed.declared))?;
-        merge.transaction.commit()?;
+        if !upkeep.is_rebuilding {
+            meta::put_settings(&mut merge.transaction, &Settings::encode(&self.policy, &sealed.declared))?;
+        }
+        self.finish_merge(merge, upkeep, shape_count)
+    }
+
+    /// Merges new documents into the tree, whose records are in the log before `log_end`.
+    pub(super) fn merge_bulk(&self, mut bulk: BulkTable, log_end: LogPosition, upkeep: &mut Upkeep) -> Result<()> {
+        debug_assert!(upkeep.is_rebuilding, "only the end of a rebuild makes documents without a checkpoint valid");
+        let shape_count = self.shapes.len();
+        let mut merge = self.begin_merge(log_end, upkeep, shape_count)?;
+        merge.merge_bulk_presences(&bulk)?;
+        merge.merge_bulk_terms(&mut bulk)?;
+        merge.merge_bulk_documents(&mut bulk)?;
+        self.finish_merge(merge, upkeep, shape_count)
+    }
+
+    /// Begins a merge of what the log has before `log_end`. The log names all shapes below `shape_count` there.
+    fn begin_merge(&self, log_end: LogPosition, upkeep: &Upkeep, shape_count: usize) -> Result<TreeMerge<'_>> {
+        self.log.commit(log_end, Level::Flushed)?;
+        // Every reader sees the tree, so what is merged must be published before.
+        if !self.publisher.advance(&self.log) {
+            return Err(Error::closed("the log failed, so nothing more is merged into the tree"));
+        }
+        // Counted first: writers may add paths at any time.
+        let path_count = self.paths.len();
+        assert!(upkeep.persisted.path_count <= path_count, "dictionaries only grow");
+        let mut transaction = self.tree.write()?;
+        meta::put_paths(&mut transaction, &self.paths, upkeep.persisted.path_count)?;
+        meta::put_shapes(&mut transaction, &self.shapes, upkeep.persisted.shape_count..shape_count)?;
+        let before = self.tree.read();
+        let (changed, row_key, operand) = Default::default();
+        Ok(TreeMerge { before, transaction, path_count, changed, row_key, operand })
+    }
+
+    fn finish_merge(&self, merge: TreeMerge<'_>, upkeep: &mut Upkeep, shape_count: usize) -> Result<()> {
+        let TreeMerge { transaction, path_count, changed, .. } = merge;
+        transaction.commit()?;
         upkeep.persisted = Persisted { path_count, shape_count };
         changed.iter().for_each(|statistics| self.publish_statistics(statistics));
         upkeep.note_overfull(changed);
@@ -171,65 +195,115 @@ impl StoreParts {
     }
 }
 
-/// A merge of one memtable.
-struct MemtableMerge<'a> {
-    memtable: &'a Arc<Memtable>,
+/// A merge of a memtable or a bulk table into the tree.
+struct TreeMerge<'a> {
     /// The tree before the merge.
     before: Arc<TreeSnapshot>,
     transaction: TreeTransaction<'a>,
+    path_count: usize,
+    /// The statistics that changed.
+    changed: Vec<PathStatistics>,
     /// The key and the operand of the row that is being written.
     row_key: Vec<u8>,
     operand: Vec<u8>,
 }
 
-impl MemtableMerge<'_> {
-    fn merge_presences(&mut self) -> Result<()> {
+/// A merge of the terms of one path.
+struct PathMerge {
+    path: PathNumber,
+    statistics: PathStatistics,
+    /// Every how many terms one is looked up.
+    interval: usize,
+    /// Whether the tree had the term that was looked up last.
+    was_there: bool,
+    /// The number of terms merged.
+    count: usize,
+}
+
+impl TreeMerge<'_> {
+    fn merge_memtable_presences(&mut self, memtable: &Memtable) -> Result<()> {
+        self.merge_presences(memtable.presences(), |path, presence, overlay| {
+            memtable.presence(path, presence, EVERYTHING, overlay);
+        })
+    }
+
+    fn merge_bulk_presences(&mut self, bulk: &BulkTable) -> Result<()> {
+        self.merge_presences(bulk.presences(), |path, presence, overlay| bulk.presence(path, presence, overlay))
+    }
+
+    /// Merges the changes of `presences`, which `collect` adds to an overlay.
+    fn merge_presences(
+        &mut self,
+        presences: Vec<(PathNumber, Presence)>,
+        collect: impl Fn(PathNumber, Presence, &mut PostingOverlay),
+    ) -> Result<()> {
         let mut overlay = PostingOverlay::default();
-        for (path, presence) in self.memtable.presences() {
+        for (path, presence) in presences {
             overlay.clear();
-            self.memtable.presence(path, presence, EVERYTHING, &mut overlay);
+            collect(path, presence, &mut overlay);
             overlay.settle();
-            self.merge_term(path, &presence.key(), overlay.changes())?;
+            self.merge_postings(path, &presence.key(), overlay.changes())?;
         }
         Ok(())
     }
 
-    /// Merges the changes of all terms. Returns the statistics that changed.
-    fn merge_terms(&mut self) -> Result<Vec<PathStatistics>> {
-        let mut changed = Vec::new();
+    /// Merges the changes of all terms.
+    fn merge_memtable_terms(&mut self, memtable: &Arc<Memtable>) -> Result<()> {
         let mut batch = TermBatch::default();
-        for path in self.memtable.paths() {
-            let mut statistics = PathStatistics::begin(&self.before, path)?;
-            let interval = self.memtable.term_count(path).div_ceil(PROBE_COUNT).max(1);
-            let mut was_there = false;
+        for path in memtable.paths() {
+            let mut merge = self.begin_path(path, memtable.term_count(path))?;
             let mut terms = MemtableTermWalk::new(
-                self.memtable.clone(),
+                memtable.clone(),
                 path,
                 Bound::Unbounded,
                 Bound::Unbounded,
                 Direction::Ascending,
                 EVERYTHING,
             );
-            let mut at = 0;
             while terms.next_batch(&mut batch) {
-                for term in batch.iter() {
-                    let value_change = if at % interval == 0 {
-                        was_there = statistics::has_term(&self.before, path, term.key)?;
-                        i64::from(self.will_be_there(path, &term, was_there)?) - i64::from(was_there)
-                    } else {
-                        // As the term looked up last.
-                        i64::from(!was_there && term.entry_change > 0)
-                    };
-                    statistics.add(term.key, term.entry_change, value_change)?;
-                    self.merge_term(path, term.key, term.changes)?;
-                    at += 1;
-                }
+                batch.iter().try_for_each(|term| self.merge_term(&mut merge, &term))?;
             }
-            if statistics.put(&mut self.transaction)? {
-                changed.push(statistics);
-            }
+            self.finish_path(merge)?;
         }
-        Ok(changed)
+        Ok(())
+    }
+
+    fn merge_bulk_terms(&mut self, bulk: &mut BulkTable) -> Result<()> {
+        for (path, terms) in bulk.take_paths() {
+            let mut terms = terms.sorted();
+            let mut merge = self.begin_path(path, terms.len())?;
+            terms.for_each(|term| self.merge_term(&mut merge, &term))?;
+            self.finish_path(merge)?;
+        }
+        Ok(())
+    }
+
+    /// Begins the merge of `term_count` terms of a path.
+    fn begin_path(&self, path: PathNumber, term_count: usize) -> Result<PathMerge> {
+        let statistics = PathStatistics::begin(&self.before, path)?;
+        let interval = term_count.div_ceil(PROBE_COUNT).max(1);
+        Ok(PathMerge { path, statistics, interval, was_there: false, count: 0 })
+    }
+
+    fn finish_path(&mut self, merge: PathMerge) -> Result<()> {
+        if merge.statistics.put(&mut self.transaction)? {
+            self.changed.push(merge.statistics);
+        }
+        Ok(())
+    }
+
+    /// Merges the changes of one term, which is above those before.
+    fn merge_term(&mut self, merge: &mut PathMerge, term: &ChangedTerm<'_>) -> Result<()> {
+        let value_change = if merge.count % merge.interval == 0 {
+            merge.was_there = statistics::has_term(&self.before, merge.path, term.key)?;
+            i64::from(self.will_be_there(merge.path, term, merge.was_there)?) - i64::from(merge.was_there)
+        } else {
+            // As the term looked up last.
+            i64::from(!merge.was_there && term.entry_change > 0)
+        };
+        merge.count += 1;
+        merge.statistics.add(term.key, term.entry_change, value_change)?;
+        self.merge_postings(merge.path, term.key, term.changes)
     }
 
     /// Whether any document has a term after the merge.
@@ -256,7 +330,7 @@ impl MemtableMerge<'_> {
     }
 
     /// Writes the changes of one term, one chunk of documents at a time.
-    fn merge_term(&mut self, path: PathNumber, key: &[u8], changes: &[(DocumentNumber, bool)]) -> Result<()> {
+    fn merge_postings(&mut self, path: PathNumber, key: &[u8], changes: &[(DocumentNumber, bool)]) -> Result<()> {
         debug_assert!(
             changes.is_sorted_by(|left, right| left.0 < right.0),
             "an overlay lists each document once, in ascending order"
@@ -280,11 +354,19 @@ impl MemtableMerge<'_> {
         Ok(())
     }
 
-    fn merge_documents(&mut self) -> Result<()> {
+    fn merge_bulk_documents(&mut self, bulk: &mut BulkTable) -> Result<()> {
+        let mut live = LiveChanges::default();
+        for state in bulk.sorted_documents() {
+            merge_document(&mut self.transaction, &layout::number_key(state.number.0), None, state, &mut live)?;
+        }
+        live.apply(&self.before, &mut self.transaction)
+    }
+
+    fn merge_memtable_documents(&mut self, memtable: &Memtable) -> Result<()> {
         let mut live = LiveChanges::default();
         // Numbers from here on are not in the tree yet.
         let first_new = meta::checkpoint(&self.before)?.map_or(DocumentNumber(0), |checkpoint| checkpoint.next_number);
-        for state in self.memtable.newest_documents() {
+        for state in memtable.newest_documents() {
             let key = layout::number_key(state.number.0);
             let old = match state.number < first_new {
                 true => self.before.get(Table::Docs, &key)?,
@@ -293,7 +375,7 @@ impl MemtableMerge<'_> {
             let old = old.map(|row| DocumentRow::decode(&row)?.state(state.number)).transpose()?;
             merge_document(&mut self.transaction, &key, old.as_ref(), &state, &mut live)?;
         }
-        for (id, state) in self.memtable.newest_locals() {
+        for (id, state) in memtable.newest_locals() {
             let key = layout::id_key(&id);
             if let Some(value) = self.before.get(Table::Local, &key)? {
                 let old = LocalRow::decode(&value)?;

@@ -14,9 +14,6 @@ use crate::{Error, Result};
 /// The tree's directory within the database directory.
 const TREE: &str = "tree";
 
-/// The file that shows that there is a tree.
-const TREE_MANIFEST: &str = "tree/MANIFEST";
-
 /// Holds the old tree until a rebuild has succeeded.
 const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
 
@@ -73,12 +70,12 @@ pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadOnlyVfs, DatabaseLock)> {
 fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
     let (vfs, lock) = lock_to_read(path)?;
     let vfs: Arc<dyn Vfs> = Arc::new(vfs);
-    let has_tree = vfs.open(TREE_MANIFEST).is_ok();
+    let tree = open_tree(vfs.clone(), &options)?;
     // Without a tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the memtables
     // hold everything.
-    let (tree, memory_bytes) = match has_tree {
-        true => (open_tree(vfs.clone(), &options)?, usize::MAX),
-        false => (memory_tree(&options)?, options.memory_bytes),
+    let (tree, memory_bytes) = match tree.is_new() {
+        true => (memory_tree(&options)?, options.memory_bytes),
+        false => (tree, usize::MAX),
     };
     let options = Options { memory_bytes, ..options };
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock: Arc::new(lock) })

@@ -1,13 +1,13 @@
 //! The log pre-scan: collects what replay needs to know before the first record, because compaction may have moved it
 //! after the records that need it. That is the settings in force, the names of shapes, the newest snapshot record of
-//! each document, and which segments exist.
+//! each document, which documents have more than one record, and which segments exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
 use crate::index::DocumentNumber;
-use crate::layout::record::{Record, records};
+use crate::layout::record::{Record, RevisionRecord, records};
 use crate::log::{Frame, Log, LogPosition};
 use crate::memtable::RecordLocation;
 use crate::value::{ShapeNumber, Shapes};
@@ -20,6 +20,7 @@ pub(super) struct LogPrescan {
     /// The position of each document's newest snapshot record. Takes some tens of bytes for each.
     snapshot_records: HashMap<DocumentNumber, LogPosition>,
     segments: BTreeSet<u32>,
+    record_counts: RecordCounts,
 }
 
 impl LogPrescan {
@@ -69,8 +70,12 @@ impl LogPrescan {
             }
             Record::Snapshot { number, .. } => {
                 self.snapshot_records.insert(number, location.position);
+                self.record_counts.add(number);
             }
-            Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } => {}
+            Record::Revision(RevisionRecord { number, .. }) | Record::Leaves { number, .. } => {
+                self.record_counts.add(number);
+            }
+            Record::Local { .. } => {}
         }
     }
 
@@ -84,9 +89,49 @@ impl LogPrescan {
         self.snapshot_records.get(&number).is_some_and(|snapshot| *snapshot > position)
     }
 
+    /// Whether the whole log was scanned and a document has one record in it.
+    pub(super) fn is_only_record(&self, number: DocumentNumber) -> bool {
+        self.record_counts.is_one(number)
+    }
+
     /// Whether the segment of `position` was retired, and the record with it.
     pub(super) fn is_retired(&self, position: LogPosition) -> bool {
         !self.segments.contains(&position.segment())
+    }
+}
+
+/// Which documents have one record, and which have more: two bits for each.
+#[derive(Default)]
+struct RecordCounts {
+    chunks: HashMap<u64, Box<RecordCountChunk>>,
+}
+
+/// The documents of one chunk that have a record, and those that have another.
+#[derive(Default)]
+struct RecordCountChunk {
+    any: [u64; CHUNK_WORDS],
+    several: [u64; CHUNK_WORDS],
+}
+
+const CHUNK_WORDS: usize = 32;
+
+/// The chunk, word and bit of a document.
+fn count_location(number: DocumentNumber) -> (u64, usize, u64) {
+    let word = number.0 / u64::from(u64::BITS);
+    (word / CHUNK_WORDS as u64, word as usize % CHUNK_WORDS, 1 << (number.0 % u64::from(u64::BITS)))
+}
+
+impl RecordCounts {
+    fn add(&mut self, number: DocumentNumber) {
+        let (chunk, word, bit) = count_location(number);
+        let chunk = self.chunks.entry(chunk).or_default();
+        chunk.several[word] |= chunk.any[word] & bit;
+        chunk.any[word] |= bit;
+    }
+
+    fn is_one(&self, number: DocumentNumber) -> bool {
+        let (chunk, word, bit) = count_location(number);
+        self.chunks.get(&chunk).is_some_and(|chunk| chunk.any[word] & !chunk.several[word] & bit != 0)
     }
 }
 

@@ -25,6 +25,7 @@ mod info;
 mod log_prescan;
 mod pace;
 mod progress;
+mod rebuild;
 mod recover;
 mod salvage;
 mod schemas;

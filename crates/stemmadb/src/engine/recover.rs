@@ -5,14 +5,15 @@
 //! records, and of how much of the last checkpoint reached the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use crate::cache::ReadCaches;
 use crate::engine::ancestry;
 use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
+use crate::engine::rebuild::BulkReplay;
 use crate::engine::write::Writer;
-use crate::engine::{Progress, Store, View, declare, upkeep};
+use crate::engine::{Progress, Store, View, upkeep};
 use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
 use crate::layout::meta::Checkpoint;
@@ -21,13 +22,12 @@ use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
-use crate::options::Durability;
 use crate::publish;
 use crate::read::StoreParts;
 use crate::read::snapshot::Snapshot;
 use crate::revision::{DocumentId, Leaf, MergeOutcome, Revision, RevisionTree, Sequence};
 use crate::sync::{Condvar, Mutex, RwLock};
-use crate::tree::{MergeGoal, Tree};
+use crate::tree::Tree;
 use crate::value::{Body, Shapes};
 use crate::vfs::Vfs;
 use crate::{Error, Result};
@@ -99,7 +99,9 @@ impl Store {
     ) -> Result<Arc<Store>> {
         // 1. Read from the tree how far it has come, and with which dictionaries and settings it was built.
         let mut state = TreeState::read(&tree)?;
-        let checkpoint = state.checkpoint;
+        // Without settings, the tree is one whose rebuild was interrupted.
+        let built_with = state.settings.take().filter(|_| state.checkpoint.is_some());
+        let checkpoint = state.checkpoint.filter(|_| built_with.is_some());
 
         // 2. Remove attachment contents that a crash left unfinished.
         let blobs = Arc::new(Blobs::new(vfs.clone()));
@@ -114,7 +116,6 @@ impl Store {
         state.check_segments(&log)?;
 
         // 5. Scan the log for the settings in force, which may be newer than those in the tree.
-        let built_with = state.settings.take().filter(|_| checkpoint.is_some());
         let mut prescan = match &built_with {
             Some(built_with) => LogPrescan::scan_tail(&log, tail.iter().map(BufferedFrame::frame), built_with)?,
             None => LogPrescan::scan_log(&log, &state.shapes)?,
@@ -141,11 +142,10 @@ impl Store {
             if built_with.is_some() {
                 prescan = LogPrescan::scan_log(&store.parts.log, &store.parts.shapes)?;
             }
-            store.begin_rebuild(is_changed)?;
-            store.replay_everything(&prescan, progress)?;
+            store.rebuild(&prescan, is_changed, progress)?;
         } else {
             for frame in tail {
-                if store.replay(&frame.frame(), &prescan)? {
+                if store.replay(&frame.frame(), &prescan, None)? {
                     store.merge_sealed()?;
                 }
             }
@@ -221,74 +221,15 @@ impl Store {
         })
     }
 
-    /// Replays the whole log into the empty tree. Checkpoints and merges run beside it, each on its own thread, unless
-    /// there is little to do.
-    fn replay_everything(&self, prescan: &LogPrescan, progress: &mut dyn FnMut(Progress)) -> Result<()> {
-        let options = &self.parts.options;
-        if !options.background || self.parts.log.used_bytes() < options.memory_bytes as u64 / 4 {
-            return self.replay_segments(prescan, progress, &|| self.merge_sealed());
-        }
-        std::thread::scope(|scope| {
-            // A send waits until the checkpoint before is done, so memory holds at most two memtables.
-            let (sealed, seals) = mpsc::sync_channel(0);
-            let (merged, merges) = mpsc::sync_channel(1);
-            let checkpoints = spawn_replay_worker(scope, move || {
-                seals.iter().try_for_each(|()| {
-                    self.merge_sealed()?;
-                    // A thread that is merging looks for further merges by itself.
-                    merged.try_send(()).ok();
-                    Ok(())
-                })
-            })?;
-            let tree = &self.parts.tree;
-            let merging = spawn_replay_worker(scope, move || {
-                merges.iter().try_for_each(|()| {
-                    while tree.merge_step(MergeGoal::Pace)? {}
-                    Ok(())
-                })
-            })?;
-            // Sending fails after an error of the checkpoint, which is returned below.
-            let replayed = self.replay_segments(prescan, progress, &|| sealed.send(()).map_err(|_| Error::closed("")));
-            drop(sealed);
-            checkpoints.finish().and(merging.finish()).and(replayed)
-        })
-    }
-
-    /// Replays the whole log. Calls `on_full` when a memtable is sealed.
-    fn replay_segments(
+    /// Applies one frame of the log. Documents whose only record is in the frame go to `bulk`, if there is one. Returns
+    /// whether memtables are sealed, so that a checkpoint is needed.
+    pub(super) fn replay(
         &self,
+        frame: &Frame<'_>,
         prescan: &LogPrescan,
-        progress: &mut dyn FnMut(Progress),
-        on_full: &dyn Fn() -> Result<()>,
-    ) -> Result<()> {
-        let segments = self.parts.log.segments();
-        let total = segments.iter().map(|segment| segment.used_bytes).sum();
-        let mut done = 0;
-        for segment in &segments {
-            let mut within = 0;
-            self.parts.log.frames(segment.number, &mut |frame| {
-                if self.replay(&frame, prescan)? {
-                    on_full()?;
-                }
-                within = u64::from(frame.end.offset());
-                progress(Progress { done: done + within, total });
-                Ok(())
-            })?;
-            done += segment.used_bytes;
-            progress(Progress { done, total });
-        }
-        Ok(())
-    }
-
-    /// Applies one frame of the log. Returns whether memtables are sealed, so that a checkpoint is needed.
-    fn replay(&self, frame: &Frame<'_>, prescan: &LogPrescan) -> Result<bool> {
-        // No memtable is sealed within a frame, so this snapshot sees everything that is replayed before and in it. One
-        // that is still empty is not part of a snapshot otherwise.
-        let mut snapshot = self.newest_snapshot()?;
-        let active = self.active_memtable();
-        if active.is_empty() {
-            snapshot.memtables.push(active);
-        }
+        mut bulk: Option<&mut BulkReplay>,
+    ) -> Result<bool> {
+        let mut snapshot = FrameSnapshot { store: self, snapshot: None };
         let mut next_sequence = frame.first_sequence;
         let mut locals = Vec::new();
         let mut takes_sequence = false;
@@ -301,9 +242,16 @@ impl Store {
                         next_sequence = next_sequence.max(record.sequence.next());
                     }
                     let is_new = self.reserve_number(record.number);
-                    if !prescan.has_snapshot_after(record.number, at) {
-                        let old = if is_new { None } else { snapshot.state(record.number)? };
-                        self.replay_revision(&snapshot, &record, old, (at, length))?;
+                    match &mut bulk {
+                        Some(bulk) if prescan.is_only_record(record.number) => {
+                            bulk.add(&self.parts, &record, location)?;
+                        }
+                        _ if prescan.has_snapshot_after(record.number, at) => {}
+                        _ => {
+                            let snapshot = snapshot.get()?;
+                            let old = if is_new { None } else { snapshot.state(record.number)? };
+                            self.replay_revision(snapshot, &record, old, location)?;
+                        }
                     }
                 }
                 Record::Local { deleted, relocated, generation, id, body } => {
@@ -317,9 +265,9 @@ impl Store {
                 Record::Settings(_) => {}
                 Record::Leaves { number, .. } | Record::Snapshot { number, .. }
                     if prescan.has_snapshot_after(number, at) => {}
-                Record::Leaves { number, leaves } => self.replay_leaves(&snapshot, number, &leaves, at)?,
+                Record::Leaves { number, leaves } => self.replay_leaves(snapshot.get()?, number, &leaves, at)?,
                 Record::Snapshot { number, row } => {
-                    self.replay_snapshot_record(&snapshot, number, row, location, prescan)?;
+                    self.replay_snapshot_record(snapshot.get()?, number, row, location, prescan)?;
                 }
             }
         }
@@ -343,37 +291,12 @@ impl Store {
         snapshot: &Snapshot,
         record: &RevisionRecord<'_>,
         old: Option<Arc<DocumentState>>,
-        (position, length): (LogPosition, u32),
+        location: RecordLocation,
     ) -> Result<()> {
-        let stored = StoredRevision { position, length, logged_ancestors: record.ancestor_count() };
-        old.as_ref().map_or(Ok(()), |old| old.check_id(record.id, position))?;
-        if old.as_ref().is_some_and(|old| old.includes(record)) {
-            return Ok(());
+        match self.parts.state_after(old.as_deref(), record, location)? {
+            Some(state) => self.replay_state(snapshot, old.as_deref(), state),
+            None => Ok(()),
         }
-        let mut tree = old.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
-        let revs_limit = match record.pruned {
-            PrunedAncestors::Unrecorded => Some(self.parts.revs_limit()),
-            PrunedAncestors::Nothing => None,
-            PrunedAncestors::Beyond(revs_limit) => Some(revs_limit),
-        };
-        let added = ancestry::add(&mut tree, &record.path, record.deleted, stored, revs_limit)?;
-        // The newest record of a leaf is the one that still exists.
-        let is_leaf = tree.update_payload(&record.path[0], stored);
-        if matches!(added.outcome, MergeOutcome::Unchanged) && !is_leaf {
-            return Ok(());
-        }
-        let old_replay_mode = old.as_ref().map_or(ReplayMode::AnyOrder, |old| old.replay_mode);
-        let old_sequence = old.as_ref().map_or(Sequence::ZERO, |old| old.sequence);
-        let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
-        let state = DocumentState {
-            number: record.number,
-            id: DocumentId::new(record.id)?,
-            sequence: old_sequence.max(record.sequence),
-            tree,
-            replay_mode: old_replay_mode.after(added.has_extra_ancestors),
-            body: is_winner.then(|| Body::new(record.body)),
-        };
-        self.replay_state(snapshot, old.as_deref(), state)
     }
 
     /// Ensures that new documents get numbers after this one. Returns whether no document before had it or a later one.
@@ -456,27 +379,6 @@ impl Store {
         crate::index::document_terms(&parts.policy, &snapshot.declared, &parts.paths, id, packed).map(Some)
     }
 
-    /// Empties the tree. New settings are logged first: if a crash interrupts the rebuild, the next one uses the same
-    /// settings.
-    fn begin_rebuild(&self, is_changed: bool) -> Result<()> {
-        let settings = self.parts.settings();
-        if is_changed {
-            let mut payload = Vec::new();
-            Record::Settings(&settings).encode(&mut payload);
-            let appended = self.parts.log.append(self.writer.lock().next_sequence, &payload)?;
-            self.parts.log.commit(appended.end, Durability::Sync.level())?;
-        }
-        self.parts.tree.clear()?;
-        let mut tree = self.parts.tree.write()?;
-        meta::put_settings(&mut tree, &settings)?;
-        meta::put_current_terms(&mut tree)?;
-        // Everything merged from here on has the terms of every declared index.
-        for index in &self.parts.declared().indexes {
-            meta::put_ready_index(&mut tree, index.definition.number, &declare::key_format(&index.definition))?;
-        }
-        tree.commit()
-    }
-
     /// Publishes everything replayed.
     fn finish_recovery(&self) -> Result<()> {
         assert!(self.view.read().sealed.is_empty(), "replay merges every memtable that it seals");
@@ -538,6 +440,69 @@ fn choose_policy(options: &crate::options::Options, stored: Option<&Settings>) -
     }
 }
 
+/// A snapshot for the replay of one frame, taken when it is needed. No memtable is sealed within a frame, so it sees
+/// everything that is replayed before and in it.
+struct FrameSnapshot<'s> {
+    store: &'s Store,
+    snapshot: Option<Snapshot>,
+}
+
+impl FrameSnapshot<'_> {
+    fn get(&mut self) -> Result<&Snapshot> {
+        match &mut self.snapshot {
+            Some(snapshot) => Ok(snapshot),
+            none => {
+                let mut snapshot = self.store.newest_snapshot()?;
+                // A memtable that is still empty is not part of a snapshot otherwise.
+                let active = self.store.active_memtable();
+                if active.is_empty() {
+                    snapshot.memtables.push(active);
+                }
+                Ok(none.insert(snapshot))
+            }
+        }
+    }
+}
+
+impl StoreParts {
+    /// The state of a document after a record, given the one before; none if the record changes nothing.
+    pub(super) fn state_after(
+        &self,
+        old: Option<&DocumentState>,
+        record: &RevisionRecord<'_>,
+        RecordLocation { position, length }: RecordLocation,
+    ) -> Result<Option<DocumentState>> {
+        let stored = StoredRevision { position, length, logged_ancestors: record.ancestor_count() };
+        old.map_or(Ok(()), |old| old.check_id(record.id, position))?;
+        if old.is_some_and(|old| old.includes(record)) {
+            return Ok(None);
+        }
+        let mut tree = old.map_or_else(RevisionTree::new, |old| old.tree.clone());
+        let revs_limit = match record.pruned {
+            PrunedAncestors::Unrecorded => Some(self.revs_limit()),
+            PrunedAncestors::Nothing => None,
+            PrunedAncestors::Beyond(revs_limit) => Some(revs_limit),
+        };
+        let added = ancestry::add(&mut tree, &record.path, record.deleted, stored, revs_limit)?;
+        // The newest record of a leaf is the one that still exists.
+        let is_leaf = tree.update_payload(&record.path[0], stored);
+        if matches!(added.outcome, MergeOutcome::Unchanged) && !is_leaf {
+            return Ok(None);
+        }
+        let old_replay_mode = old.map_or(ReplayMode::AnyOrder, |old| old.replay_mode);
+        let old_sequence = old.map_or(Sequence::ZERO, |old| old.sequence);
+        let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
+        Ok(Some(DocumentState {
+            number: record.number,
+            id: DocumentId::new(record.id)?,
+            sequence: old_sequence.max(record.sequence),
+            tree,
+            replay_mode: old_replay_mode.after(added.has_extra_ancestors),
+            body: is_winner.then(|| Body::new(record.body)),
+        }))
+    }
+}
+
 impl DocumentState {
     /// Returns `Corrupt` if the record at `position` assigns this document's number to another id.
     fn check_id(&self, id: &str, position: LogPosition) -> Result<()> {
@@ -559,22 +524,4 @@ impl DocumentState {
 fn missing_segment(number: u32) -> Error {
     Error::corrupt(format!("log/{number:010}.log is missing: documents in it can't be read"))
         .with_hint("put the file back, or restore a backup")
-}
-
-/// A thread that works beside the replay of the log.
-struct ReplayWorker<'scope>(std::thread::ScopedJoinHandle<'scope, Result<()>>);
-
-fn spawn_replay_worker<'scope>(
-    scope: &'scope std::thread::Scope<'scope, '_>,
-    work: impl FnOnce() -> Result<()> + Send + 'scope,
-) -> Result<ReplayWorker<'scope>> {
-    let thread = std::thread::Builder::new().name("stemma-rebuild".to_owned());
-    thread.spawn_scoped(scope, work).map(ReplayWorker).map_err(Error::no_thread)
-}
-
-impl ReplayWorker<'_> {
-    /// Waits for its end, and returns its error.
-    fn finish(self) -> Result<()> {
-        self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
 }

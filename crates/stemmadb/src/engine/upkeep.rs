@@ -31,6 +31,8 @@ pub(super) struct Upkeep {
     /// The statistics with ranges that have grown too large. The next checkpoint that changes them splits these ranges;
     /// so does the last one before the database is idle.
     pub(super) overfull: Vec<PathStatistics>,
+    /// Whether the tree lacks documents that are before its checkpoint, so that it is not valid yet.
+    pub(super) is_rebuilding: bool,
 }
 
 impl Upkeep {

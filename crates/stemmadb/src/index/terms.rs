@@ -114,7 +114,8 @@ impl DocumentTerms {
         Ok(())
     }
 
-    fn clear(&mut self) {
+    /// Removes all terms, and keeps the allocated memory.
+    pub(crate) fn clear(&mut self) {
         self.end_ms = None;
         self.unique_terms.clear();
         self.keys.clear();

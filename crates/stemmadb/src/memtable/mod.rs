@@ -9,6 +9,7 @@
 //! Concurrency: one writer (the holder of the store's writer lock) inserts; any number of readers read at the same
 //! time. A sealed memtable is no longer written to.
 
+mod bulk;
 mod id_order;
 mod terms;
 
@@ -25,6 +26,7 @@ use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::value::Body;
 
+pub(crate) use bulk::BulkTable;
 use id_order::{IdOrder, ORDERED_BYTES};
 pub(crate) use terms::{ChangedTerm, MemtableTermWalk, PostingOverlay, TermBatch};
 use terms::{PathTerms, Signatures};

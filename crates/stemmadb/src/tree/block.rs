@@ -1,7 +1,8 @@
 //! Block: a sorted part of a run file, the unit that is read, verified and cached.
 //!
 //! ```text
-//! entries     one after another: shared, rest, value × 4 + kind (varints), rest of the key, value
+//! entries     one after another: shared × 4 + kind (varint); lengths of rest and value (4 bits each, 15: the varint
+//!             that follows has what exceeds 15; that of the rest first); rest of the key; value
 //! restarts    4 bytes each, little-endian: offset of every 16th entry, whose shared part is empty
 //! count       4 bytes, little-endian: number of restarts, at least one
 //! ```
@@ -23,6 +24,8 @@ pub(super) const BLOCK_BYTES: usize = 8 << 10;
 
 const RESTART_INTERVAL: usize = 16;
 const OFFSET_BYTES: usize = 4;
+/// A length from which on it does not fit into 4 bits.
+const LONG: usize = 15;
 /// Most keys are shorter.
 const KEY_BYTES: usize = 48;
 
@@ -77,13 +80,16 @@ impl BlockBuilder {
         } else {
             common_prefix(&self.last_key, key)
         };
-        varint::write(shared as u64, &mut self.bytes);
-        varint::write((key.len() - shared) as u64, &mut self.bytes);
-        varint::write((value.len() as u64) << 2 | kind as u64, &mut self.bytes);
-        self.bytes.extend_from_slice(&key[shared..]);
+        let rest = &key[shared..];
+        varint::write((shared as u64) << 2 | kind as u64, &mut self.bytes);
+        self.bytes.push((rest.len().min(LONG) << 4 | value.len().min(LONG)) as u8);
+        for bytes in [rest, value].into_iter().filter(|bytes| bytes.len() >= LONG) {
+            varint::write((bytes.len() - LONG) as u64, &mut self.bytes);
+        }
+        self.bytes.extend_from_slice(rest);
         self.bytes.extend_from_slice(value);
         self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(&key[shared..]);
+        self.last_key.extend_from_slice(rest);
         self.entry_count += 1;
     }
 
@@ -173,27 +179,32 @@ impl Block {
     #[inline]
     fn entry(&self, offset: usize) -> Option<Entry<'_>> {
         let entries = self.bytes.get(offset..self.entries_end as usize)?;
-        let (shared, rest_len, value_code, header) = match *entries {
-            // Nearly all lengths fit into one byte.
-            [shared, rest, value, ..] if (shared | rest | value) < 0x80 => {
-                (u64::from(shared), u64::from(rest), u64::from(value), 3)
-            }
+        let (code, lengths, mut header) = match *entries {
+            // Few keys share more than 31 bytes.
+            [code, lengths, ..] if code < 0x80 => (u64::from(code), lengths, 2),
             _ => {
                 let mut input = entries;
-                let shared = varint::read(&mut input).ok()?;
-                let rest = varint::read(&mut input).ok()?;
-                let value = varint::read(&mut input).ok()?;
-                (shared, rest, value, entries.len() - input.len())
+                let code = varint::read(&mut input).ok()?;
+                (code, *input.first()?, entries.len() - input.len() + 1)
             }
         };
-        let rest_end = header.checked_add(usize::try_from(rest_len).ok()?)?;
-        let value_end = rest_end.checked_add(usize::try_from(value_code >> 2).ok()?)?;
+        let (mut rest_len, mut value_len) = (usize::from(lengths >> 4), usize::from(lengths & 15));
+        for length in [&mut rest_len, &mut value_len] {
+            if *length == LONG {
+                let mut input = entries.get(header..)?;
+                let before = input.len();
+                *length = LONG.checked_add(usize::try_from(varint::read(&mut input).ok()?).ok()?)?;
+                header += before - input.len();
+            }
+        }
+        let rest_end = header.checked_add(rest_len)?;
+        let value_end = rest_end.checked_add(value_len)?;
         let rest = entries.get(header..rest_end)?;
         entries.get(rest_end..value_end)?;
         Some(Entry {
-            shared: usize::try_from(shared).ok()?,
+            shared: usize::try_from(code >> 2).ok()?,
             rest,
-            kind: Kind::from_code(value_code & 3)?,
+            kind: Kind::from_code(code & 3)?,
             value_start: offset + rest_end,
             value_end: offset + value_end,
         })

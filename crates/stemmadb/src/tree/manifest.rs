@@ -32,7 +32,9 @@ pub(super) const NAME: &str = "MANIFEST";
 /// The name under which a shorter manifest is written before it replaces the old one.
 pub(super) const NEW_NAME: &str = "MANIFEST.new";
 const MAGIC: &[u8; 8] = b"STEMMANI";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
+/// The formats of manifest and run files that are no longer read.
+const OLDER_VERSIONS: std::ops::Range<u32> = 1..FORMAT_VERSION;
 const HEADER_BYTES: usize = 12;
 const RECORD_HEADER_BYTES: usize = 20;
 /// The bounds of the length from which a manifest is replaced by one with a single record.
@@ -193,10 +195,11 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of `directory` and its newest list, if there is a manifest. Changes nothing.
+    /// The manifest of `directory` and its newest list, if there is a manifest that is not in an older format. Changes
+    /// nothing.
     ///
     /// # Errors
-    /// `Corrupt` if there is a manifest without a valid record.
+    /// `Corrupt` if there is a manifest without a valid record, or in a newer format.
     pub(super) fn open(vfs: Arc<dyn Vfs>, directory: &str, bytes_max: u64) -> Result<(Self, Option<RunList>)> {
         let path = format!("{directory}/{NAME}");
         let directory = directory.to_owned();
@@ -213,6 +216,10 @@ impl Manifest {
             read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
         });
         let bytes = read.map_err(|error| Error::io(format_args!("read {path}"), error))?;
+        // The tree is derived: one in an older format is computed again.
+        if format_version(&bytes).is_some_and(|version| OLDER_VERSIONS.contains(&version)) {
+            return Ok((manifest, None));
+        }
         let Some(newest) = newest_list(&bytes) else {
             return Err(Error::corrupt(format!("{path} is damaged: it has no valid list of runs")).with_hint(REBUILD));
         };
@@ -309,10 +316,16 @@ pub(super) struct NewestList {
     pub(super) damage: Option<usize>,
 }
 
+/// The format version in the header of a manifest; none if it has none.
+fn format_version(bytes: &[u8]) -> Option<u32> {
+    let version = bytes.strip_prefix(MAGIC)?.first_chunk()?;
+    Some(u32::from_le_bytes(*version))
+}
+
 /// The last valid list of a manifest; none if there is no valid one. Damaged records are skipped: each record has the
 /// whole list.
 pub(super) fn newest_list(bytes: &[u8]) -> Option<NewestList> {
-    if bytes.get(..8)? != MAGIC || bytes.get(8..HEADER_BYTES)? != FORMAT_VERSION.to_le_bytes() {
+    if format_version(bytes)? != FORMAT_VERSION {
         return None;
     }
     let (mut newest, mut damage): (Option<NewestList>, _) = (None, None);
@@ -436,6 +449,23 @@ mod tests {
         vfs.create("tree/MANIFEST").unwrap().write_at(b"STEMMANI", 0).unwrap();
         let error = Manifest::open(vfs, "tree", BYTES_MAX).err().unwrap();
         assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn manifest_in_an_older_format_counts_as_none_and_a_newer_one_is_refused() {
+        let vfs = memory();
+        let (mut manifest, _) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
+        manifest.install(&list(7)).unwrap();
+        let file = vfs.open("tree/MANIFEST").unwrap();
+        let open_as = |version: u32| {
+            file.write_at(&version.to_le_bytes(), MAGIC.len() as u64).unwrap();
+            Manifest::open(vfs.clone(), "tree", BYTES_MAX)
+        };
+        assert_eq!(open_as(FORMAT_VERSION + 1).err().unwrap().kind(), crate::ErrorKind::Corrupt);
+        let (mut manifest, older) = open_as(1).unwrap();
+        assert!(older.is_none() && manifest.is_absent());
+        manifest.install(&list(1)).unwrap();
+        assert_eq!(Manifest::open(vfs, "tree", BYTES_MAX).unwrap().1, Some(list(1)));
     }
 
     proptest! {

@@ -257,8 +257,9 @@ impl fmt::Debug for Tree {
 }
 
 impl Tree {
-    /// Opens the tree in `directory`; an empty one if there is no manifest. Reads only the manifest and the names of
-    /// the files; files are opened when they are first read. Files that the manifest does not list are deleted.
+    /// Opens the tree in `directory`; an empty one if there is no manifest, or one in an older format. Reads only the
+    /// manifest and the names of the files; files are opened when they are first read. Files that the manifest does not
+    /// list are deleted.
     ///
     /// # Errors
     /// `Corrupt` if the manifest is damaged, or a file is missing.
@@ -308,6 +309,11 @@ impl Tree {
             tree.delete_unlisted_files(names)?;
         }
         Ok(tree)
+    }
+
+    /// Whether nothing was ever committed to it, in this format.
+    pub(crate) fn is_new(&self) -> bool {
+        self.installer.lock().manifest.is_absent()
     }
 
     fn create_directory(&self) -> Result<()> {

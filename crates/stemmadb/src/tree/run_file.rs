@@ -36,7 +36,7 @@ use crate::vfs::{VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
 
 const MAGIC: &[u8; 8] = b"STEMMRUN";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 const FOOTER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 16;
 /// Encoding and checksum.

@@ -1,6 +1,7 @@
 //! Tests of the store's guarantees, on disk and in memory.
 
 mod power_cut;
+mod rebuild;
 
 use crate::engine::compact::RELOCATION_BYTES;
 use crate::index::DocumentNumber;
