@@ -51,8 +51,7 @@ impl BulkReplay {
         location: RecordLocation,
     ) -> Result<()> {
         let state = parts.state_after(None, record, location)?;
-        let mut state = state.ok_or_else(|| Error::internal("the first record of a document changes nothing"))?;
-        state.body = None;
+        let state = state.ok_or_else(|| Error::internal("the first record of a document changes nothing"))?;
         match record.deleted {
             true => self.terms.clear(),
             false => {

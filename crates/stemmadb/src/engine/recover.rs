@@ -293,10 +293,11 @@ impl Store {
         old: Option<Arc<DocumentState>>,
         location: RecordLocation,
     ) -> Result<()> {
-        match self.parts.state_after(old.as_deref(), record, location)? {
-            Some(state) => self.replay_state(snapshot, old.as_deref(), state),
-            None => Ok(()),
+        let Some(mut state) = self.parts.state_after(old.as_deref(), record, location)? else { return Ok(()) };
+        if state.tree.winner().is_some_and(|winner| winner.revision == record.path[0]) {
+            state.body = Some(Body::new(record.body));
         }
+        self.replay_state(snapshot, old.as_deref(), state)
     }
 
     /// Ensures that new documents get numbers after this one. Returns whether no document before had it or a later one.
@@ -465,7 +466,8 @@ impl FrameSnapshot<'_> {
 }
 
 impl StoreParts {
-    /// The state of a document after a record, given the one before; none if the record changes nothing.
+    /// The state of a document after a record, without a body, given the state before; none if the record changes
+    /// nothing.
     pub(super) fn state_after(
         &self,
         old: Option<&DocumentState>,
@@ -491,14 +493,13 @@ impl StoreParts {
         }
         let old_replay_mode = old.map_or(ReplayMode::AnyOrder, |old| old.replay_mode);
         let old_sequence = old.map_or(Sequence::ZERO, |old| old.sequence);
-        let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
         Ok(Some(DocumentState {
             number: record.number,
             id: DocumentId::new(record.id)?,
             sequence: old_sequence.max(record.sequence),
             tree,
             replay_mode: old_replay_mode.after(added.has_extra_ancestors),
-            body: is_winner.then(|| Body::new(record.body)),
+            body: None,
         }))
     }
 }

@@ -43,19 +43,13 @@ impl FileSlice {
         self.lower.as_deref().is_none_or(|lower| lower <= key) && self.upper.as_deref().is_none_or(|upper| key < upper)
     }
 
-    /// Where a scan of it begins, and whether that is above the key.
-    fn first_of<'a>(&'a self, bounds: &'a Bounds) -> (&'a [u8], bool) {
-        match self.lower.as_deref() {
-            Some(lower) if lower > bounds.lower.as_slice() => (lower, false),
-            _ => (&bounds.lower, bounds.is_after),
-        }
-    }
-
-    /// Where a descending scan of it begins, and whether that includes the key.
-    fn last_of<'a>(&'a self, bounds: &'a Bounds) -> (&'a [u8], bool) {
-        match self.upper.as_deref() {
-            Some(upper) if upper <= bounds.upper.as_slice() => (upper, false),
-            _ => (&bounds.upper, bounds.includes_upper),
+    /// Where a scan of it begins; ascending: whether it begins behind that key; descending: whether it includes it.
+    fn start_of_scan<'a>(&'a self, bounds: &'a Bounds, direction: Direction) -> (&'a [u8], bool) {
+        match (direction, self.lower.as_deref(), self.upper.as_deref()) {
+            (Direction::Ascending, Some(lower), _) if lower > bounds.lower.as_slice() => (lower, false),
+            (Direction::Ascending, ..) => (&bounds.lower, bounds.is_after),
+            (Direction::Descending, _, Some(upper)) if upper <= bounds.upper.as_slice() => (upper, false),
+            (Direction::Descending, ..) => (&bounds.upper, bounds.includes_upper),
         }
     }
 
@@ -199,11 +193,8 @@ impl RunCursor {
         }
         let mut cursor =
             RunCursor { run: run.clone(), direction, is_cached, slice, block: 0, entries: None, needs_check: true };
-        let found = match direction {
-            Direction::Ascending => cursor.enter_slice_ascending(bounds)?,
-            Direction::Descending => cursor.enter_slice_descending(bounds)?,
-        };
-        Ok(found.then_some(cursor))
+        let found = cursor.enter_slice(bounds)?;
+        Ok(cursor.settle(found, bounds)?.then_some(cursor))
     }
 
     /// The current key.
@@ -237,43 +228,43 @@ impl RunCursor {
         };
         match moved {
             Some(true) if !self.needs_check => Ok(true),
-            Some(is_found) => self.settle(is_found, bounds),
-            None => Err(self.malformed()),
+            moved => self.settle(moved, bounds),
         }
     }
 
-    /// Checks the entry the block cursor is at, or goes on to the next block or slice.
-    fn settle(&mut self, is_found: bool, bounds: &Bounds) -> Result<bool> {
-        if is_found {
-            return match if self.needs_check { self.check(bounds) } else { Check::Inside } {
-                Check::Inside => Ok(true),
-                Check::OutsideBounds => Ok(false),
-                Check::OutsideSlice => self.next_slice(bounds),
+    /// Goes on to the next block or slice until there is an entry within the bounds; returns false if there is none.
+    /// `found`: whether the block cursor is at an entry, or `None` if the block is malformed.
+    fn settle(&mut self, mut found: Option<bool>, bounds: &Bounds) -> Result<bool> {
+        loop {
+            let is_found = found.ok_or_else(|| self.malformed())?;
+            let check = if is_found && self.needs_check { self.check(bounds) } else { Check::Inside };
+            found = match check {
+                Check::Inside if is_found => return Ok(true),
+                Check::OutsideBounds => return Ok(false),
+                Check::Inside if self.has_next_block()? => self.enter_next_block(bounds)?,
+                Check::Inside | Check::OutsideSlice if self.move_to_next_slice(bounds) => self.enter_slice(bounds)?,
+                Check::Inside | Check::OutsideSlice => return Ok(false),
             };
         }
-        match self.direction {
-            Direction::Ascending => {
-                if self.block + 1 == self.run.slices[self.slice].file.index()?.block_count() {
-                    return self.next_slice(bounds);
-                }
-                self.load(self.block + 1, bounds)?;
-                self.advance(bounds)
-            }
-            Direction::Descending => {
-                if self.block == 0 {
-                    return self.next_slice(bounds);
-                }
-                self.load(self.block - 1, bounds)?;
-                let found = self.entries_mut().seek_last();
-                self.settle_found(found, bounds)
-            }
-        }
     }
 
-    fn settle_found(&mut self, found: Option<bool>, bounds: &Bounds) -> Result<bool> {
-        match found {
-            Some(is_found) => self.settle(is_found, bounds),
-            None => Err(self.malformed()),
+    fn has_next_block(&self) -> Result<bool> {
+        Ok(match self.direction {
+            Direction::Ascending => self.block + 1 < self.run.slices[self.slice].file.index()?.block_count(),
+            Direction::Descending => self.block > 0,
+        })
+    }
+
+    fn enter_next_block(&mut self, bounds: &Bounds) -> Result<Option<bool>> {
+        match self.direction {
+            Direction::Ascending => {
+                self.load(self.block + 1, bounds)?;
+                Ok(self.entries_mut().advance())
+            }
+            Direction::Descending => {
+                self.load(self.block - 1, bounds)?;
+                Ok(self.entries_mut().seek_last())
+            }
         }
     }
 
@@ -326,40 +317,31 @@ impl RunCursor {
         Ok(())
     }
 
-    fn next_slice(&mut self, bounds: &Bounds) -> Result<bool> {
-        match self.direction {
-            Direction::Ascending => {
-                self.slice += 1;
-                if self.run.slices.get(self.slice).is_none_or(|slice| bounds.is_above(slice.start())) {
-                    return Ok(false);
-                }
-                self.enter_slice_ascending(bounds)
-            }
-            Direction::Descending => {
-                if self.slice == 0 || self.run.slices[self.slice - 1].is_below(&bounds.lower) {
-                    return Ok(false);
-                }
-                self.slice -= 1;
-                self.enter_slice_descending(bounds)
-            }
-        }
+    /// Moves to the next slice that may have entries within the bounds, if there is one.
+    fn move_to_next_slice(&mut self, bounds: &Bounds) -> bool {
+        let next = match self.direction {
+            Direction::Ascending => Some(self.slice + 1),
+            Direction::Descending => self.slice.checked_sub(1),
+        };
+        let slice = next.and_then(|next| self.run.slices.get(next));
+        let is_within = slice.is_some_and(|slice| match self.direction {
+            Direction::Ascending => !bounds.is_above(slice.start()),
+            Direction::Descending => !slice.is_below(&bounds.lower),
+        });
+        self.slice = next.filter(|_| is_within).unwrap_or(self.slice);
+        is_within
     }
 
-    fn enter_slice_ascending(&mut self, bounds: &Bounds) -> Result<bool> {
+    /// Moves to the first entry of the current slice in the cursor's direction; returns what the block cursor does.
+    fn enter_slice(&mut self, bounds: &Bounds) -> Result<Option<bool>> {
         let slice = &self.run.slices[self.slice];
-        let block = slice.file.index()?.find(slice.first_of(bounds).0);
+        let block = slice.file.index()?.find(slice.start_of_scan(bounds, self.direction).0);
         self.load(block, bounds)?;
-        let (from, is_after) = self.run.slices[self.slice].first_of(bounds);
-        let found = self.entries.as_mut().and_then(|entries| entries.seek(from, is_after));
-        self.settle_found(found, bounds)
-    }
-
-    fn enter_slice_descending(&mut self, bounds: &Bounds) -> Result<bool> {
-        let slice = &self.run.slices[self.slice];
-        let block = slice.file.index()?.find(slice.last_of(bounds).0);
-        self.load(block, bounds)?;
-        let (from, is_including) = self.run.slices[self.slice].last_of(bounds);
-        let found = self.entries.as_mut().and_then(|entries| entries.seek_before(from, is_including));
-        self.settle_found(found, bounds)
+        let (from, flag) = self.run.slices[self.slice].start_of_scan(bounds, self.direction);
+        let entries = self.entries.as_mut().expect("a block was loaded");
+        Ok(match self.direction {
+            Direction::Ascending => entries.seek(from, flag),
+            Direction::Descending => entries.seek_before(from, flag),
+        })
     }
 }

@@ -608,3 +608,26 @@ fn batched_lookup_finds_what_single_lookups_find() {
         }
     }
 }
+
+/// A scan passes slices without rows one after the other: their number does not grow the stack.
+#[test]
+fn thousands_of_removed_ranges_are_passed_with_a_small_stack() {
+    const COUNT: u32 = 3_000;
+    let tree = Arc::new(open(Arc::new(MemoryVfs::new()), 1 << 20).unwrap());
+    let mut transaction = tree.write().unwrap();
+    (0..=COUNT).for_each(|number| transaction.put(Table::Docs, &number.to_be_bytes(), &[1]).unwrap());
+    transaction.commit().unwrap();
+    let mut transaction = tree.write().unwrap();
+    for number in (0..COUNT).map(u32::to_be_bytes) {
+        transaction.remove_range(Table::Docs, &number, &[&number[..], &[0]].concat());
+    }
+    transaction.commit().unwrap();
+    let scan = move || {
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let snapshot = tree.read();
+            let rows = snapshot.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, direction).unwrap();
+            assert_eq!(collect(rows).unwrap().len(), 1);
+        }
+    };
+    thread::Builder::new().stack_size(64 << 10).spawn(scan).unwrap().join().unwrap();
+}
