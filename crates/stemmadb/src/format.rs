@@ -53,7 +53,7 @@ fn segment() -> (Vec<u8>, usize) {
 /// The bytes of the blob file of this content.
 fn blob(content: &[u8], name: &str) -> Vec<u8> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-    let _blob = Arc::new(Blobs::new(vfs.clone())).store(&mut &*content).unwrap();
+    let _blob = Arc::new(Blobs::new(vfs.clone())).store_in_file(&mut &*content).unwrap();
     let file = vfs.open(name).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();

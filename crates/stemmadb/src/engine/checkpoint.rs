@@ -25,7 +25,7 @@ use crate::engine::{Sealed, Store};
 use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
-use crate::layout::{self, DocumentRow, IdRow, LocalRow, posting_operand};
+use crate::layout::{self, ContentRow, DocumentRow, IdRow, LocalRow, posting_operand};
 use crate::log::{Level, is_disk_full};
 use crate::memtable::{
     ChangedTerm, DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation, StoredRevision,
@@ -303,7 +303,27 @@ impl MemtableMerge<'_> {
             let LocalState { generation, deleted, stored: StoredRevision { position, length, .. }, .. } = *state;
             self.transaction.put(Table::Local, &key, &LocalRow { generation, deleted, position, length }.encode())?;
         }
+        self.merge_contents(&mut live)?;
         live.apply(&self.before, &mut self.transaction)
+    }
+
+    fn merge_contents(&mut self, live: &mut LiveChanges) -> Result<()> {
+        for (digest, content) in self.memtable.contents() {
+            let key = digest.as_bytes();
+            let old = self.before.get(Table::Contents, key)?.map(|row| ContentRow::decode(&row)).transpose()?;
+            if let Some(ContentRow(old)) = old {
+                live.remove(old);
+            }
+            match content.live() {
+                Some(location) => {
+                    live.add(location);
+                    self.transaction.put(Table::Contents, key, &ContentRow(location).encode())?;
+                }
+                None if old.is_some() => self.transaction.delete(Table::Contents, key)?,
+                None => {}
+            }
+        }
+        Ok(())
     }
 }
 

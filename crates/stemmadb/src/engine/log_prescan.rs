@@ -70,7 +70,7 @@ impl LogPrescan {
             Record::Snapshot { number, .. } => {
                 self.snapshot_records.insert(number, location.position);
             }
-            Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } => {}
+            Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } | Record::Content { .. } => {}
         }
     }
 
