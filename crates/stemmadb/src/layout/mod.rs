@@ -348,12 +348,6 @@ pub(crate) fn example_content_record(digest: Digest, bytes: &[u8]) -> Vec<u8> {
 
 /// An example for docs/format.md.
 #[cfg(test)]
-pub(crate) fn example_content_row(position: LogPosition, length: u32) -> Vec<u8> {
-    ContentRow(RecordLocation { position, length }).encode()
-}
-
-/// An example for docs/format.md.
-#[cfg(test)]
 pub(crate) fn example_id_row(
     number: DocumentNumber,
     sequence: Sequence,

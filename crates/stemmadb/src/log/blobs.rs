@@ -216,8 +216,8 @@ impl Blobs {
         }
     }
 
-    /// Stores `content` in constant memory. Existing content is not stored twice. Returns once the content is flushed to
-    /// a file of its own, or, without any I/O, once the handle holds it.
+    /// Stores `content` in constant memory. Existing content is not stored twice. Returns once the content is flushed
+    /// to a file of its own, or, without writing anything, once the handle holds it.
     ///
     /// # Errors
     /// Errors of reading `content`; `Unavailable` if the disk is full or can't be written.

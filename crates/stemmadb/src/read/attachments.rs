@@ -59,8 +59,8 @@ impl Snapshot {
         }
     }
 
-    /// The location of a record that has the content: the newest one, or if that was swept, one that this snapshot keeps
-    /// readable.
+    /// The location of a record that has the content: the newest one, or if that was swept, one that this snapshot
+    /// keeps readable.
     fn content_location(&self, digest: &Digest) -> Result<Option<RecordLocation>> {
         let in_memory = || self.memtables.iter().rev().find_map(|memtable| memtable.content(digest)?.location);
         match in_memory() {
