@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
 
 use serde_json::json;
+use stemmadb::salvage::Salvaged;
 use stemmadb::testing::{self, Random, TestStorage, content_digests, with_small_limits};
 use stemmadb::{Database, Document, Durability, Edit, ErrorKind, File, FileContent, Options, Revision, Value, field};
 
@@ -186,7 +187,7 @@ fn content_of_up_to_64_kib_needs_no_file() {
     let path = directory.path().join("files.stemma");
     let db = Database::open_with(&path, Options::new().background(false)).unwrap();
     for (at, length) in [0, 1, LOGGED_BYTES_MAX - 1, LOGGED_BYTES_MAX, LOGGED_BYTES_MAX + 1].into_iter().enumerate() {
-        let content: Vec<u8> = (0..length).map(|at| (at * at >> 7) as u8).collect();
+        let content: Vec<u8> = (0..length).map(|at| ((at * at) >> 7) as u8).collect();
         let id = format!("d{at}");
         let revision = db.insert(&id, &json!({})).unwrap();
         db.files().attach(&id, &revision, "f", "", &content[..]).unwrap();
@@ -396,7 +397,7 @@ fn transaction_reads_its_own_small_content() {
         assert_eq!(bytes, b"content");
         Err::<(), _>(stemmadb::Error::invalid("no"))
     });
-    assert!(aborted.is_err());
+    assert_eq!(aborted.unwrap_err().message(), "no");
     assert_eq!(content_digests(&db).unwrap().len(), 0);
 }
 
@@ -430,6 +431,35 @@ fn small_content_in_files_stays_readable() {
     assert_eq!(file_count(&path), 0);
     attach("c", db.files().store(&b"content"[..]).unwrap());
     assert_eq!((content_digests(&db).unwrap().len(), file_count(&path)), (1, 0), "now the log has it");
+}
+
+#[test]
+fn small_content_is_salvaged_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("files.stemma");
+    let db = Database::open_with(&path, Options::new().background(false)).unwrap();
+    for (id, content) in [("a", vec![1; 100]), ("b", vec![2; LOGGED_BYTES_MAX + 1]), ("c", vec![3; 100])] {
+        let revision = db.insert(id, &json!({})).unwrap();
+        let revision = db.files().attach(id, &revision, "f", "", &content[..]).unwrap();
+        if id == "a" {
+            // Swept, and stored again.
+            db.files().detach(id, &revision, "f").unwrap();
+            assert_eq!(db.files().sweep().unwrap().blob_count, 1);
+            let revision = *db.get(id).unwrap().unwrap().revision();
+            db.files().attach(id, &revision, "f", "", &content[..]).unwrap();
+        }
+    }
+    db.close().unwrap();
+    let mut lengths = Vec::new();
+    let report = Database::salvage(&path, |item| {
+        if let Salvaged::Content { mut content, .. } = item {
+            lengths.push(std::io::copy(&mut content, &mut std::io::sink())?);
+        }
+        Ok(())
+    });
+    let report = report.unwrap();
+    assert_eq!((report.content_count, report.skipped.len()), (3, 0), "{report:?}");
+    assert_eq!(lengths, [100, 100, LOGGED_BYTES_MAX as u64 + 1]);
 }
 
 /// Handles hold 32 MiB. Small content beyond that is stored in files.
