@@ -238,7 +238,7 @@ fn revisions_read_beside_writes(length: usize) -> Vec<String> {
     let leaves = ["a", "b"].map(|id| {
         let revision = source.insert(id, &json!({})).unwrap();
         let revision =
-            source.files().attach(id, &revision, "file", "text/plain", &id.repeat(length).as_bytes()[..]).unwrap();
+            source.files().attach(id, &revision, "file", "text/plain", id.repeat(length).as_bytes()).unwrap();
         MissingRevisions { id: id.parse().unwrap(), revisions: vec![revision], possible_ancestors: Vec::new() }
     });
     let mut read = Vec::new();
