@@ -53,11 +53,18 @@ fn segment() -> (Vec<u8>, usize) {
 /// The bytes of the blob file of this content.
 fn blob(content: &[u8], name: &str) -> Vec<u8> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-    let _blob = Arc::new(Blobs::new(vfs.clone())).store(&mut &*content).unwrap();
+    let _blob = Arc::new(Blobs::new(vfs.clone())).store_in_file(&mut &*content).unwrap();
     let file = vfs.open(name).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();
     bytes
+}
+
+/// The log record of this content.
+fn content_record(content: &[u8]) -> Vec<u8> {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let blob = Arc::new(Blobs::new(vfs)).store(&mut &*content).unwrap();
+    crate::layout::example_content_record(blob.digest(), blob.content_to_log().unwrap())
 }
 
 /// The files of a tree after one transaction.
@@ -121,6 +128,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("segment-header", hex(&segment[..64])),
         ("frame", hex(&segment[frame..])),
         ("record", hex(&record)),
+        ("content-record", hex(&content_record(b"hello"))),
         ("packed", hex(&packed(document))),
         ("blob", hex(&blob(b"hello", "blobs/2c/f24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"))),
         ("keys", lines(&keys)),

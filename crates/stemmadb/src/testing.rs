@@ -9,7 +9,7 @@ use crate::engine::directory;
 use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::{Direction, MergeGoal, MergeOperator, Table, Tree, TreeOptions};
 use crate::vfs::{DiskVfs, Vfs};
-use crate::{Database, Durability, Error, Options, Result};
+use crate::{Blob, Database, Durability, Error, Options, Result};
 
 pub use crate::options::Clock;
 pub use crate::vfs::{Call, Failure, FaultVfs, Random};
@@ -124,13 +124,28 @@ pub(crate) fn open_database(vfs: Arc<dyn Vfs>, options: Options) -> Result<Datab
     Database::start(vfs, tree, options, None, None, &mut |_| ())
 }
 
-/// The digests of all blobs in the storage, sorted.
-#[must_use]
-pub fn blob_digests(storage: &TestStorage) -> Vec<String> {
-    let blobs = crate::log::Blobs::new(Arc::new(storage.disk.clone()));
-    let mut digests: Vec<_> = blobs.list().unwrap_or_default().iter().map(ToString::to_string).collect();
+/// The digests of all attachment contents that are stored, in the log or in files, sorted.
+///
+/// # Errors
+/// `Corrupt` if stored bytes are damaged; `Unavailable` if they can't be read.
+pub fn content_digests(db: &Database) -> Result<Vec<String>> {
+    let snapshot = db.snapshot()?;
+    let mut digests = snapshot.parts.blobs.list()?;
+    snapshot.live_contents(&mut |digest, _| {
+        digests.push(digest);
+        Ok(())
+    })?;
+    let mut digests: Vec<_> = digests.iter().map(ToString::to_string).collect();
     digests.sort();
-    digests
+    Ok(digests)
+}
+
+/// Stores content in a file of its own, whatever its length, as older versions did.
+///
+/// # Errors
+/// `Unavailable` if the disk is full or can't be written.
+pub fn store_in_file(db: &Database, mut content: &[u8]) -> Result<Arc<Blob>> {
+    db.store().parts.blobs.store_in_file(&mut content).map(Arc::new)
 }
 
 /// The tree by itself, for benchmarks beside other storage engines. Keys begin with the number of a table. Operands of

@@ -225,20 +225,33 @@ fn attachments_replaced_during_replication_are_harmless() {
     assert_eq!(state(&source), state(&target));
 }
 
+/// If their contents were swept. A snapshot keeps contents of up to 64 KiB.
 #[test]
 fn revisions_replaced_before_they_are_read_are_skipped() {
+    assert_eq!(revisions_read_beside_writes(70_000), ["a"]);
+    assert_eq!(revisions_read_beside_writes(64 << 10), ["a", "b"]);
+}
+
+/// Reads two revisions, with attachments of this length, of which the second is replaced in between.
+fn revisions_read_beside_writes(length: usize) -> Vec<String> {
     let source = Database::in_memory();
     let leaves = ["a", "b"].map(|id| {
         let revision = source.insert(id, &json!({})).unwrap();
-        let revision = source.files().attach(id, &revision, "file", "text/plain", id.as_bytes()).unwrap();
+        let revision =
+            source.files().attach(id, &revision, "file", "text/plain", id.repeat(length).as_bytes()).unwrap();
         MissingRevisions { id: id.parse().unwrap(), revisions: vec![revision], possible_ancestors: Vec::new() }
     });
     let mut read = Vec::new();
     let outcome = source.read(&leaves, &mut |transfer| {
         replace_file(&source, "b", "another");
         read.push(transfer.id.to_string());
+        for file in transfer.files {
+            let mut content = Vec::new();
+            (file.open)().unwrap().unwrap().read_to_end(&mut content).unwrap();
+            assert_eq!(content, transfer.id.as_str().repeat(length).as_bytes());
+        }
         Ok(())
     });
     outcome.unwrap();
-    assert_eq!(read, ["a"]);
+    read
 }

@@ -20,10 +20,13 @@ impl<'a> Files<'a> {
         Files { database }
     }
 
-    /// Stores file content and returns a handle to it once it is flushed to disk.
+    /// Stores file content and returns a handle to it.
     ///
     /// The content becomes part of a document with [`Transaction::attach`](crate::Transaction::attach), and is kept for
     /// at least as long as the handle lives. Equal content is stored once. Memory use is constant, whatever the length.
+    ///
+    /// Content of up to 64 KiB stays in the handle, without any I/O, until a transaction that refers to it writes it.
+    /// Longer content is flushed to a file before this returns; so is content beyond the 32 MiB that all handles hold.
     ///
     /// # Errors
     /// Read errors of `content`; `Unavailable` if the disk is full or can't be written.

@@ -101,6 +101,7 @@ impl Store {
                 progress(Progress { done: done + number, total });
             }
         }
+        check.contents()?;
         check.index()?;
         check.feed()?;
         check.tree()?;
@@ -257,6 +258,22 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Reads the contents in the log that no document refers to.
+    fn contents(&mut self) -> Result<()> {
+        let snapshot = self.snapshot;
+        let visited = snapshot.live_contents(&mut |digest, location| {
+            if self.contents.contains(&digest) {
+                return Ok(());
+            }
+            let read = snapshot.read_logged_content(&digest, location).and_then(|mut content| {
+                std::io::copy(&mut content, &mut std::io::sink())?;
+                Ok(())
+            });
+            self.note(read, format_args!("the content {digest}"), true)
+        });
+        self.note(visited, "contents", true)
+    }
+
     fn index(&mut self) -> Result<()> {
         for path in 0..self.snapshot.parts.paths.len() as u32 {
             let path = PathNumber(path);
@@ -395,6 +412,11 @@ impl Check<'_> {
         while let Some((_, value)) = rows.next()? {
             let row = layout::LocalRow::decode(value)?;
             add(row.position, row.length);
+        }
+        let mut rows = tree.scan(Table::Contents, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((_, value)) = rows.next()? {
+            let layout::ContentRow(location) = layout::ContentRow::decode(value)?;
+            add(location.position, location.length);
         }
         Ok(counted)
     }

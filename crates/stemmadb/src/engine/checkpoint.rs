@@ -25,7 +25,7 @@ use crate::engine::{Sealed, Store};
 use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey, Presence};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
-use crate::layout::{self, DocumentRow, IdRow, LocalRow, posting_operand};
+use crate::layout::{self, ContentRow, DocumentRow, IdRow, LocalRow, posting_operand};
 use crate::log::{Level, LogPosition, is_disk_full};
 use crate::memtable::{
     BulkTable, ChangedTerm, DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation,
@@ -385,7 +385,27 @@ impl TreeMerge<'_> {
             let LocalState { generation, deleted, stored: StoredRevision { position, length, .. }, .. } = *state;
             self.transaction.put(Table::Local, &key, &LocalRow { generation, deleted, position, length }.encode())?;
         }
+        self.merge_contents(memtable, &mut live)?;
         live.apply(&self.before, &mut self.transaction)
+    }
+
+    fn merge_contents(&mut self, memtable: &Memtable, live: &mut LiveChanges) -> Result<()> {
+        for (digest, content) in memtable.contents() {
+            let key = digest.as_bytes();
+            let old = self.before.get(Table::Contents, key)?.map(|row| ContentRow::decode(&row)).transpose()?;
+            if let Some(ContentRow(old)) = old {
+                live.remove(old);
+            }
+            match content.live() {
+                Some(location) => {
+                    live.add(location);
+                    self.transaction.put(Table::Contents, key, &ContentRow(location).encode())?;
+                }
+                None if old.is_some() => self.transaction.delete(Table::Contents, key)?,
+                None => {}
+            }
+        }
+        Ok(())
     }
 }
 

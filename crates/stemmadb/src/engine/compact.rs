@@ -23,7 +23,7 @@ use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
-use crate::log::{Frame, LogPosition, SegmentInfo};
+use crate::log::{Digest, Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
@@ -173,6 +173,7 @@ impl Store {
                 Record::Leaves { number, .. } | Record::Snapshot { number, .. } => {
                     moved.relocate_snapshot_record(&snapshot, number, position)?;
                 }
+                Record::Content { digest, bytes, .. } => moved.content(&snapshot, digest, position, bytes)?,
             }
         }
         self.append_relocated(&mut writer, moved)
@@ -192,6 +193,10 @@ impl Store {
         for (id, mut state) in moved.locals {
             state.stored = state.stored.at_payload(appended.payload);
             active.insert_local(&id, Sequence(writer.next_sequence.0 - 1), state);
+        }
+        for (digest, RecordLocation { position, length }) in moved.contents {
+            let location = RecordLocation { position: appended.payload.advance(position.offset()), length };
+            active.insert_content(digest, Some(location));
         }
         self.seal_if_full(writer);
         Ok(())
@@ -220,6 +225,7 @@ struct Relocation {
     payload: Vec<u8>,
     documents: BTreeMap<DocumentNumber, RelocatedDocument>,
     locals: Vec<(String, LocalState)>,
+    contents: Vec<(Digest, RecordLocation)>,
 }
 
 /// A document that the frame has a record of.
@@ -438,6 +444,19 @@ impl Relocation {
             let stored = StoredRevision { position: LogPosition::new(0, offset), length, logged_ancestors: 0 };
             let state = LocalState { generation: *generation, deleted: *deleted, stored, body: Body::new(*body) };
             self.locals.push((id.to_owned(), state));
+        }
+        Ok(())
+    }
+
+    /// Relocates a content record if it is the one that is read. Removal records are dropped: at worst, a rebuild finds
+    /// an older record of the content, which the next sweep removes again.
+    fn content(&mut self, snapshot: &Snapshot, digest: Digest, position: LogPosition, bytes: &[u8]) -> Result<()> {
+        let current = snapshot.live_content(&digest)?;
+        if current.is_some_and(|current| current.position == position) {
+            let offset = self.payload.len() as u32;
+            let moved = Record::Content { removed: false, relocated: true, digest, bytes };
+            let length = moved.encode(&mut self.payload);
+            self.contents.push((digest, RecordLocation { position: LogPosition::new(0, offset), length }));
         }
         Ok(())
     }

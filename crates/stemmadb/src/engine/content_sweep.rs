@@ -1,11 +1,15 @@
-//! Attachment contents: stored before a document references them, removed once no document does.
+//! Attachment contents: stored before a document references them, or with it; removed once no document does.
 
 use std::io::Read;
 use std::sync::Arc;
 
 use crate::Result;
 use crate::engine::Store;
-use crate::log::{Blob, Digest};
+use crate::layout::record::Record;
+use crate::log::{Blob, Digest, Sweep};
+
+/// How many contents are removed from the log while the writer lock is held.
+const REMOVED_TOGETHER_MAX: usize = 1024;
 
 /// The result of removing unreferenced attachment contents.
 ///
@@ -14,7 +18,7 @@ use crate::log::{Blob, Digest};
 pub struct SweepReport {
     /// Contents that were removed because no document referenced them.
     pub blob_count: u64,
-    /// Bytes that were freed.
+    /// Bytes that were freed. Compaction reclaims those in the log.
     pub freed_bytes: u64,
 }
 
@@ -36,16 +40,18 @@ impl Store {
         self.refuse_if_closed()?;
         let sweep = self.parts.blobs.begin_sweep();
         let mut swept = SweepReport::default();
-        for digest in self.unreferenced_content()? {
-            let freed_bytes = sweep.remove(&digest)?;
-            swept.blob_count += u64::from(freed_bytes > 0);
-            swept.freed_bytes += freed_bytes;
+        let unreferenced = self.unreferenced_content()?;
+        for digest in &unreferenced.in_files {
+            swept.add(sweep.remove(digest)?);
+        }
+        for digests in unreferenced.in_log.chunks(REMOVED_TOGETHER_MAX) {
+            self.remove_logged_content(&sweep, digests, &mut swept)?;
         }
         Ok(swept)
     }
 
-    /// The contents that no leaf of any document has referenced since this call began, and that are not pinned.
-    fn unreferenced_content(&self) -> Result<Vec<Digest>> {
+    /// The contents that no leaf of any document has referenced since this call began, unless they are pinned.
+    fn unreferenced_content(&self) -> Result<UnreferencedContent> {
         let stored = self.parts.blobs.list()?;
         // A writer that held content before the sweep began has appended its reference by now, so the snapshot below
         // contains it.
@@ -55,16 +61,64 @@ impl Store {
         // content.
         let snapshot = self.snapshot()?;
         self.flush()?;
-        let mut unnamed = Vec::new();
+        let mut unreferenced = UnreferencedContent::default();
         for digest in stored {
             if !snapshot.references_content(&digest)? {
-                unnamed.push(digest);
+                unreferenced.in_files.push(digest);
             }
         }
-        if !unnamed.is_empty() {
+        // The contents of transactions that are not published yet are found too; all of them are pinned.
+        snapshot.live_contents(&mut |digest, _| {
+            if !snapshot.references_content(&digest)? {
+                unreferenced.in_log.push(digest);
+            }
+            Ok(())
+        })?;
+        if !unreferenced.in_files.is_empty() || !unreferenced.in_log.is_empty() {
             let hidden = snapshot.unindexed_digests()?;
-            unnamed.retain(|digest| !hidden.contains(digest));
+            unreferenced.in_files.retain(|digest| !hidden.contains(digest));
+            unreferenced.in_log.retain(|digest| !hidden.contains(digest));
         }
-        Ok(unnamed)
+        Ok(unreferenced)
+    }
+
+    /// Removes contents from the log, except those pinned since the sweep began. Compaction reclaims their bytes.
+    ///
+    /// The references to them were removed earlier in the log, so that no crash can undo that and keep the removal.
+    fn remove_logged_content(&self, sweep: &Sweep<'_>, digests: &[Digest], swept: &mut SweepReport) -> Result<()> {
+        let mut writer = self.writer.lock();
+        self.refuse_if_closed()?;
+        let snapshot = self.newest_snapshot()?;
+        let (mut payload, mut removed) = (Vec::new(), Vec::new());
+        for digest in digests {
+            // A writer that pins the content after this waits for the lock, and then logs the content again.
+            let Some(location) = snapshot.live_content(digest)?.filter(|_| !sweep.is_pinned(digest)) else { continue };
+            Record::Content { removed: true, relocated: false, digest: *digest, bytes: &[] }.encode(&mut payload);
+            removed.push(*digest);
+            swept.add(u64::from(location.length));
+        }
+        if removed.is_empty() {
+            return Ok(());
+        }
+        writer.log_end = self.parts.log.append(writer.next_sequence, &payload)?.end;
+        let active = self.active_memtable();
+        removed.into_iter().for_each(|digest| active.insert_content(digest, None));
+        self.seal_if_full(&mut writer);
+        Ok(())
+    }
+}
+
+/// Contents that no leaf references.
+#[derive(Default)]
+struct UnreferencedContent {
+    in_files: Vec<Digest>,
+    in_log: Vec<Digest>,
+}
+
+impl SweepReport {
+    /// Counts a content of this many bytes; none of 0, which was not removed.
+    fn add(&mut self, freed_bytes: u64) {
+        self.blob_count += u64::from(freed_bytes > 0);
+        self.freed_bytes += freed_bytes;
     }
 }

@@ -75,7 +75,7 @@ impl LogPrescan {
             Record::Revision(RevisionRecord { number, .. }) | Record::Leaves { number, .. } => {
                 self.record_counts.add(number);
             }
-            Record::Local { .. } => {}
+            Record::Local { .. } | Record::Content { .. } => {}
         }
     }
 

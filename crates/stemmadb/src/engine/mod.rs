@@ -343,8 +343,9 @@ impl Store {
         }
     }
 
+    /// Contents in the log count like memory: recovery reads them after a crash until the memtable is merged.
     fn is_full(&self, memtable: &Memtable) -> bool {
-        memtable.byte_count() >= self.parts.options.memory_bytes / 2
+        memtable.byte_count().max(memtable.content_bytes()) >= self.parts.options.memory_bytes / 2
     }
 
     /// Seals the active memtable unless it is empty. The caller holds the writer lock.

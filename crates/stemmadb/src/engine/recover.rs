@@ -269,6 +269,9 @@ impl Store {
                 Record::Snapshot { number, row } => {
                     self.replay_snapshot_record(snapshot.get()?, number, row, location, prescan)?;
                 }
+                Record::Content { removed, digest, .. } => {
+                    self.active_memtable().insert_content(digest, (!removed).then_some(location));
+                }
             }
         }
         let active = self.active_memtable();

@@ -7,7 +7,7 @@
 
 mod lineage;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::Result;
@@ -128,8 +128,10 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
     }
     let (reattached_count, ambiguous_count) = lineage.counts();
     let mut report = SalvageReport { reattached_count, ambiguous_count, ..SalvageReport::default() };
+    let mut reported = HashSet::new();
     damaged_log.payloads(&mut |payload| {
         let gaps = records(payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
+            Ok(Some(Salvaged::Content { digest, .. })) if !reported.insert(digest) => Ok(()),
             Ok(Some(found)) => {
                 report.count(&found);
                 visit(found)
@@ -145,7 +147,7 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
         Ok(())
     })?;
     report.skipped.extend(damaged_log.into_skipped());
-    contents(&vfs, &mut report, visit)?;
+    contents_of_files(&vfs, &reported, &mut report, visit)?;
     report.merge_gaps();
     Ok(report)
 }
@@ -178,7 +180,7 @@ impl LogFacts {
                     self.leaves.insert(*number, (position, paths.collect()));
                 }
             }
-            Record::Revision(_) | Record::Local { .. } | Record::Settings(_) => {}
+            Record::Revision(_) | Record::Local { .. } | Record::Settings(_) | Record::Content { .. } => {}
         }
     }
 
@@ -201,7 +203,12 @@ impl LogFacts {
                 Some(Salvaged::Local { id: DocumentId::new(id)?, deleted, body })
             }
             Record::Settings(settings) => Some(Salvaged::Settings(Value::parse(settings)?)),
-            Record::Shape { .. } | Record::Leaves { .. } | Record::Snapshot { .. } => None,
+            Record::Content { removed: false, digest, bytes, .. } => {
+                let content = || BlobReader::in_memory(format!("log {position}"), digest, bytes.into(), 0..bytes.len());
+                std::io::copy(&mut content(), &mut std::io::sink())?;
+                Some(Salvaged::Content { digest, content: content() })
+            }
+            Record::Shape { .. } | Record::Leaves { .. } | Record::Snapshot { .. } | Record::Content { .. } => None,
         })
     }
 
@@ -271,22 +278,25 @@ fn records(payload: SurvivingPayload<'_>, visit: VisitRecord<'_>) -> Result<Vec<
     Ok(gaps)
 }
 
-/// Reports the attachment contents that are intact.
-fn contents(
+/// Reports the attachment contents in files that are intact, except those reported already.
+fn contents_of_files(
     vfs: &Arc<dyn Vfs>,
+    reported: &HashSet<Digest>,
     report: &mut SalvageReport,
     visit: &mut dyn FnMut(Salvaged) -> Result<()>,
 ) -> Result<()> {
     let blobs = Blobs::new(Arc::clone(vfs));
     let mut digests = blobs.list()?;
+    digests.retain(|digest| !reported.contains(digest));
     digests.sort_unstable();
     for digest in digests {
         let verified =
             blobs.read(&digest).and_then(|mut content| Ok(std::io::copy(&mut content, &mut std::io::sink())?));
         match verified.and_then(|_| blobs.read(&digest)) {
             Ok(content) => {
-                report.content_count += 1;
-                visit(Salvaged::Content { digest, content })?;
+                let found = Salvaged::Content { digest, content };
+                report.count(&found);
+                visit(found)?;
             }
             Err(error) => {
                 let what = format!("the content of a file is damaged: {error}");
@@ -302,7 +312,8 @@ impl SalvageReport {
         match found {
             Salvaged::Revision(_) => self.revision_count += 1,
             Salvaged::Local { .. } => self.local_count += 1,
-            Salvaged::Settings(_) | Salvaged::Content { .. } => {}
+            Salvaged::Content { .. } => self.content_count += 1,
+            Salvaged::Settings(_) => {}
         }
     }
 

@@ -26,7 +26,7 @@ use crate::engine::edit::{Edit, PlannedRevision, parent_of};
 use crate::engine::unique::{self, UniqueKeys};
 use crate::index::{self, DeclaredIndexes, DocumentNumber, DocumentTerms, difference};
 use crate::layout::record::PrunedAncestors;
-use crate::log::{Blob, LogPosition};
+use crate::log::{Blob, Digest, LogPosition};
 use crate::memtable::{DocumentState, Memtable, ReplayMode, StoredRevision};
 use crate::read::StoreParts;
 use crate::read::read_timestamp::ReadTimestamp;
@@ -178,6 +178,8 @@ pub struct Transaction<'a> {
     base: Snapshot,
     staged: Vec<StagedEdit>,
     newest: HashMap<DocumentId, usize>,
+    /// The contents that staged edits refer to and that the log may lack. The handles keep them from being swept.
+    contents: HashMap<Digest, Arc<Blob>>,
     locals: Vec<StagedLocal>,
     /// The number of the next new document.
     next_number: DocumentNumber,
@@ -218,6 +220,7 @@ impl<'a> Transaction<'a> {
             base,
             staged: Vec::new(),
             newest: HashMap::new(),
+            contents: HashMap::new(),
             locals: Vec::new(),
             next_number,
             unique_keys: UniqueKeys::default(),
@@ -409,6 +412,7 @@ impl<'a> Transaction<'a> {
             }
             self.newest.insert(staged.state.id.clone(), self.staged.len());
             self.staged.push(staged);
+            self.contents.extend(files::contents_to_log(&edit).map(|blob| (blob.digest(), blob.clone())));
         }
         Ok(revision)
     }

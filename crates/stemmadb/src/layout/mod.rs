@@ -9,6 +9,7 @@
 //! | sequences | sequence | document number |
 //! | postings | path, value, chunk (see `index`) | container |
 //! | local | id | generation, flags, position, length |
+//! | contents | digest of an attachment's content | location of its record |
 //! | meta | text | counters, dictionaries, checkpoint position |
 //!
 //! A location is a log position and a length. The revision tree holds the locations of the other leaves' records.
@@ -24,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::index::{self, DocumentNumber, PathNumber, ordered_bytes, take_ordered};
 use crate::layout::record::{Reader, put_varint};
-use crate::log::LogPosition;
+use crate::log::{Digest, LogPosition};
 use crate::memtable::{DocumentState, RecordLocation, ReplayMode, StoredRevision};
 use crate::revision::{DocumentId, RevisionTree, Sequence};
 use crate::tree::Table;
@@ -280,6 +281,31 @@ impl LocalRow {
     }
 }
 
+/// A row of `contents`: where the log has the content of attachments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ContentRow(pub(crate) RecordLocation);
+
+impl ContentRow {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(16);
+        put_varint(&mut value, self.0.position.to_u64());
+        put_varint(&mut value, u64::from(self.0.length));
+        value
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        let position = LogPosition::from_u64(reader.varint()?);
+        let length = u32::try_from(reader.varint()?).map_err(|_| damaged(Table::Contents))?;
+        Ok(ContentRow(RecordLocation { position, length }))
+    }
+
+    /// The digest that is the key of a row.
+    pub(crate) fn digest(key: &[u8]) -> Result<Digest> {
+        key.try_into().map(Digest::from_stored).map_err(|_| damaged(Table::Contents))
+    }
+}
+
 /// The bounds of the rows of `postings` between two values of a path.
 pub(crate) fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     let from = match lower {
@@ -310,6 +336,14 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
     let mut bytes = Vec::new();
     record::Record::Revision(record).encode(&mut bytes);
     bytes
+}
+
+/// An example for docs/format.md.
+#[cfg(test)]
+pub(crate) fn example_content_record(digest: Digest, bytes: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    record::Record::Content { removed: false, relocated: false, digest, bytes }.encode(&mut encoded);
+    encoded
 }
 
 /// An example for docs/format.md.

@@ -15,11 +15,12 @@
 //! - 5 leaves: document number, leaf count, then generation and hash (16) of each; older records add no other leaf
 //! - 6 snapshot: document number, then its row as in the tree (see `layout`); replaces all older records of the
 //!   document
+//! - 7 content: flags (1), digest (32), then the content of an attachment; nothing if a flag says that it was removed
 
 use smallvec::SmallVec;
 
 use crate::index::DocumentNumber;
-use crate::log::Frame;
+use crate::log::{Digest, Frame};
 use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
 use crate::varint;
@@ -43,6 +44,9 @@ pub(crate) enum Record<'a> {
     /// Replaces all older records of the document. A position in segment 0 is relative: it counts back from this
     /// record.
     Snapshot { number: DocumentNumber, row: &'a [u8] },
+    /// The content of attachments. It precedes the revisions of its frame, which may refer to it. If it was removed,
+    /// no leaf referred to it at this point, and `bytes` is empty.
+    Content { removed: bool, relocated: bool, digest: Digest, bytes: &'a [u8] },
 }
 
 /// The ancestors that a write pruned, according to its record.
@@ -77,6 +81,7 @@ const KIND_SHAPE: u8 = 3;
 const KIND_SETTINGS: u8 = 4;
 const KIND_LEAVES: u8 = 5;
 const KIND_SNAPSHOT: u8 = 6;
+const KIND_CONTENT: u8 = 7;
 
 /// Document numbers are below this bound, so that counting up from any of them can't overflow.
 const NUMBER_END: u64 = 1 << 56;
@@ -136,6 +141,11 @@ impl Record<'_> {
                 fields.push(KIND_SNAPSHOT);
                 put_varint(fields, number.0);
                 fields.extend_from_slice(row);
+            }
+            Record::Content { removed, relocated, digest, bytes } => {
+                fields.extend([KIND_CONTENT, flags(*removed, *relocated)]);
+                fields.extend_from_slice(digest.as_bytes());
+                fields.extend_from_slice(bytes);
             }
         }
     }
@@ -309,6 +319,12 @@ impl<'a> Reader<'a> {
                 Ok(Record::Leaves { number, leaves: leaves.collect::<Result<_>>()? })
             }
             KIND_SNAPSHOT => Ok(Record::Snapshot { number: self.number()?, row: self.rest() }),
+            KIND_CONTENT => {
+                let flags = self.byte()?;
+                let (removed, relocated) = (flags & FLAG_DELETED != 0, flags & FLAG_RELOCATED != 0);
+                let digest = Digest::from_stored(*self.take(32)?.first_chunk().ok_or_else(damaged)?);
+                Ok(Record::Content { removed, relocated, digest, bytes: self.rest() })
+            }
             _ => Err(damaged()),
         }
     }

@@ -1,4 +1,9 @@
-//! Blob store: large content in one file each, named by its SHA-256, written and flushed before the log refers to it.
+//! Blob store: attachment contents, named by their SHA-256.
+//!
+//! Large content has a file of its own, written and flushed before the log refers to it. Content of at most
+//! [`LOGGED_BYTES_MAX`] bytes stays in memory, in its handle, until the transaction that refers to it logs it; the
+//! engine finds it in the log from then on. If handles already hold [`HELD_BYTES_MAX`] bytes, or if a file has the
+//! content, which is the case in databases of older versions, small content is stored like large content.
 //!
 //! ```text
 //! blobs/ab/cdef…   content │ CRC32C of each 64 KiB of it, u32 each │ length u64
@@ -9,7 +14,7 @@
 //! Invariants:
 //! - A file named by a digest is complete and flushed: it gets its name last.
 //! - All bytes returned were verified: each 64 KiB by its checksum, so that any range can be verified, and the whole
-//!   content by its digest if it is read from start to end.
+//!   content by its digest if it is read from start to end. Content in the log is covered by its record's checksum.
 //! - A *pinned* blob is not swept. The thread that stores a blob holds the pin until the log refers to it. A blob that
 //!   was pinned at any time since the sweep started is not swept either: a record that the sweep did not see may refer
 //!   to it.
@@ -19,6 +24,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -30,6 +36,11 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::{Error, Result};
 
+/// Content of up to this many bytes goes into the log.
+pub(crate) const LOGGED_BYTES_MAX: usize = 64 << 10;
+/// How many bytes of content all handles together hold in memory. It also bounds the contents that one transaction can
+/// add to its frame.
+const HELD_BYTES_MAX: usize = 32 << 20;
 /// Bytes covered by one checksum.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Content is flushed in steps of this size, so that the last flush of a large blob takes no longer than that of a
@@ -47,6 +58,11 @@ const FOOTER_BYTES: usize = 8 + 4 + 4 + 4;
 pub struct Digest(pub(super) [u8; 32]);
 
 impl Digest {
+    /// A digest that was computed before.
+    pub(crate) fn from_stored(bytes: [u8; 32]) -> Self {
+        Digest(bytes)
+    }
+
     /// Returns the bytes of the digest.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -100,10 +116,19 @@ pub(crate) struct Blobs {
 
 #[derive(Default)]
 struct Pins {
-    /// Number of pins of each blob.
-    counts: HashMap<Digest, usize>,
+    pinned: HashMap<Digest, Pinned>,
+    /// Bytes of all contents that are held in memory.
+    held_bytes: usize,
     /// Blobs pinned at any time since the running sweep started; `None` if no sweep is running.
     since_sweep: Option<HashSet<Digest>>,
+}
+
+/// A blob with at least one handle.
+#[derive(Default)]
+struct Pinned {
+    handle_count: usize,
+    /// The content, if it goes into the log.
+    content: Option<Arc<[u8]>>,
 }
 
 /// A running sweep, from before the references are collected to its end.
@@ -117,6 +142,8 @@ pub struct Blob {
     blobs: Arc<Blobs>,
     digest: Digest,
     length: u64,
+    /// The content, if it goes into the log. A transaction that refers to the blob logs it, unless the log has it.
+    content: Option<Arc<[u8]>>,
     is_referenced: AtomicBool,
 }
 
@@ -129,6 +156,11 @@ impl Blob {
     /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The content, if a transaction that refers to the blob has to ensure that the log has it.
+    pub(crate) fn content_to_log(&self) -> Option<&[u8]> {
+        self.content.as_deref()
     }
 
     /// Records that a document revision is about to refer to the blob.
@@ -149,13 +181,26 @@ impl Drop for Blob {
             self.blobs.mark_unreferenced();
         }
         let mut pins = self.blobs.pins.lock();
-        debug_assert!(pins.counts.contains_key(&self.digest), "a blob stays pinned while a handle to it exists");
-        if let Some(count) = pins.counts.get_mut(&self.digest) {
-            *count -= 1;
-            if *count == 0 {
-                pins.counts.remove(&self.digest);
+        debug_assert!(pins.pinned.contains_key(&self.digest), "a blob stays pinned while a handle to it exists");
+        if let Some(pinned) = pins.pinned.get_mut(&self.digest) {
+            pinned.handle_count -= 1;
+            if pinned.handle_count == 0 {
+                let held_bytes = pinned.content.as_ref().map_or(0, |content| content.len());
+                pins.pinned.remove(&self.digest);
+                pins.held_bytes -= held_bytes;
             }
         }
+    }
+}
+
+impl Pins {
+    fn add(&mut self, digest: Digest) -> &mut Pinned {
+        if let Some(since_sweep) = &mut self.since_sweep {
+            since_sweep.insert(digest);
+        }
+        let pinned = self.pinned.entry(digest).or_default();
+        pinned.handle_count += 1;
+        pinned
     }
 }
 
@@ -171,11 +216,57 @@ impl Blobs {
         }
     }
 
-    /// Stores `content` in constant memory and returns once it is flushed. Existing content is not stored twice.
+    /// Stores `content` in constant memory. Existing content is not stored twice. Returns once the content is flushed
+    /// to a file of its own, or, without writing anything, once the handle holds it.
     ///
     /// # Errors
     /// Errors of reading `content`; `Unavailable` if the disk is full or can't be written.
     pub(crate) fn store(self: &Arc<Self>, content: &mut dyn Read) -> Result<Blob> {
+        let mut start = Vec::new();
+        let limit = LOGGED_BYTES_MAX as u64 + 1;
+        content.take(limit).read_to_end(&mut start).map_err(|error| Error::io("read the content", error))?;
+        if start.len() <= LOGGED_BYTES_MAX
+            && let Some(blob) = self.hold(&start)?
+        {
+            return Ok(blob);
+        }
+        self.store_in_file(&mut start.chain(content))
+    }
+
+    /// Returns a handle that holds this content; none if handles hold too much, or if a file has it.
+    fn hold(self: &Arc<Self>, content: &[u8]) -> Result<Option<Blob>> {
+        let mut hasher = content_hasher()?;
+        hasher.update(content);
+        let digest = hasher.finish();
+        let mut pins = self.pins.lock();
+        let is_held = pins.pinned.get(&digest).is_some_and(|pinned| pinned.content.is_some());
+        if !is_held {
+            if pins.held_bytes + content.len() > HELD_BYTES_MAX {
+                return Ok(None);
+            }
+            pins.held_bytes += content.len();
+        }
+        let held = pins.add(digest).content.get_or_insert_with(|| content.into()).clone();
+        drop(pins);
+        let is_referenced = AtomicBool::new(false);
+        let blob =
+            Blob { blobs: self.clone(), digest, length: content.len() as u64, content: Some(held), is_referenced };
+        if self.has_file(&digest) {
+            blob.mark_referenced();
+            return Ok(None);
+        }
+        Ok(Some(blob))
+    }
+
+    /// The content of a blob that a handle holds in memory.
+    pub(crate) fn held_content(&self, digest: &Digest) -> Option<BlobReader> {
+        let content = self.pins.lock().pinned.get(digest)?.content.clone()?;
+        let within = 0..content.len();
+        Some(BlobReader::in_memory(format!("the content {digest}"), *digest, content, within))
+    }
+
+    /// As [`Blobs::store`], always in a file.
+    pub(crate) fn store_in_file(self: &Arc<Self>, content: &mut dyn Read) -> Result<Blob> {
         let name = format!("{DIRECTORY}/{NEW}{}", self.next_new.fetch_add(1, Ordering::Relaxed));
         self.vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format!("create {DIRECTORY}"), error))?;
         let stored = self.write(&name, content);
@@ -188,10 +279,7 @@ impl Blobs {
 
     fn write(self: &Arc<Self>, name: &str, content: &mut dyn Read) -> Result<Blob> {
         let failed = |error| Error::io(format!("write {name}"), error);
-        let hasher = ContentHasher::new().ok_or_else(|| {
-            Error::unavailable("this build of Stemma can't store files")
-                .with_hint("build it with the cargo feature `files`")
-        })?;
+        let hasher = content_hasher()?;
         let file = self.vfs.create(name).map_err(failed)?;
         let mut writer = BlobWriter { file: &*file, checksums: Vec::new(), hasher, length: 0 };
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -223,21 +311,20 @@ impl Blobs {
     }
 
     fn pin(self: &Arc<Self>, digest: Digest, length: u64) -> Blob {
-        let mut pins = self.pins.lock();
-        *pins.counts.entry(digest).or_default() += 1;
-        if let Some(since_sweep) = &mut pins.since_sweep {
-            since_sweep.insert(digest);
-        }
-        drop(pins);
-        Blob { blobs: self.clone(), digest, length, is_referenced: AtomicBool::new(false) }
+        self.pins.lock().add(digest);
+        Blob { blobs: self.clone(), digest, length, content: None, is_referenced: AtomicBool::new(false) }
     }
 
-    /// Pins an existing blob; `None` if it does not exist. No flush: the blob is referred to, so it was flushed before.
-    pub(crate) fn pin_existing(self: &Arc<Self>, digest: Digest, length: u64) -> Option<Blob> {
-        // Pinned before the check, so that no sweep can remove it in between.
+    /// Pins a blob that a document refers to, so that no sweep removes it from now on. It may be gone already.
+    pub(crate) fn pin_referenced(self: &Arc<Self>, digest: Digest, length: u64) -> Blob {
         let blob = self.pin(digest, length);
         blob.mark_referenced();
-        self.vfs.open(&digest.file_name()).is_ok().then_some(blob)
+        blob
+    }
+
+    /// Whether a file has this content.
+    pub(crate) fn has_file(&self, digest: &Digest) -> bool {
+        self.vfs.open(&digest.file_name()).is_ok()
     }
 
     /// Records that a reference to a blob was removed, or that a blob was stored that may never be referred to.
@@ -250,7 +337,7 @@ impl Blobs {
         self.may_have_unreferenced.swap(false, Ordering::AcqRel)
     }
 
-    /// Opens a blob for reading.
+    /// Opens the file of a blob for reading.
     ///
     /// # Errors
     /// `NotFound` if it does not exist; `Corrupt` if its footer is damaged; `Unavailable` if it can't be read.
@@ -264,19 +351,10 @@ impl Blobs {
             Err(error) => return Err(Error::io(format!("open {name}"), error)),
         };
         let (length, checksums) = read_footer(&*file).map_err(|error| damaged(&name, error))?;
-        Ok(BlobReader {
-            name,
-            digest: *digest,
-            file,
-            length,
-            checksums,
-            position: 0,
-            chunk: None,
-            hasher: ContentHasher::new(),
-        })
+        Ok(BlobReader::new(name, *digest, length, Source::File { file, checksums, chunk: None }))
     }
 
-    /// All blobs, in no particular order.
+    /// All blobs that have a file, in no particular order.
     pub(crate) fn list(&self) -> Result<Vec<Digest>> {
         let list = |name: &str| self.vfs.list(name).map_err(|error| Error::io(format!("read {name}"), error));
         let mut found = Vec::new();
@@ -293,7 +371,7 @@ impl Blobs {
     pub(crate) fn begin_sweep(&self) -> Sweep<'_> {
         let only = self.sweeping.lock();
         let mut pins = self.pins.lock();
-        pins.since_sweep = Some(pins.counts.keys().copied().collect());
+        pins.since_sweep = Some(pins.pinned.keys().copied().collect());
         Sweep { blobs: self, _only: only }
     }
 
@@ -309,16 +387,28 @@ impl Blobs {
 }
 
 impl Sweep<'_> {
-    /// Removes a blob unless it was pinned since the sweep started, and returns the number of bytes freed. The caller
-    /// guarantees that nothing referred to it after the sweep started.
+    /// Whether a blob was pinned at any time since the sweep started, and must therefore be kept.
+    pub(crate) fn is_pinned(&self, digest: &Digest) -> bool {
+        self.is_pinned_in(&self.blobs.pins.lock(), digest)
+    }
+
+    fn is_pinned_in(&self, pins: &Pins, digest: &Digest) -> bool {
+        debug_assert!(pins.since_sweep.is_some(), "a running sweep records every pin");
+        let is_pinned = pins.since_sweep.as_ref().is_none_or(|since_sweep| since_sweep.contains(digest));
+        if is_pinned {
+            // It may be unreferenced later: the next sweep checks again.
+            self.blobs.mark_unreferenced();
+        }
+        is_pinned
+    }
+
+    /// Removes a blob's file unless the blob was pinned since the sweep started, and returns the number of bytes freed.
+    /// The caller guarantees that nothing referred to it after the sweep started.
     pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
         let (name, vfs) = (digest.file_name(), &self.blobs.vfs);
         // The lock keeps other threads from pinning the blob.
         let pins = self.blobs.pins.lock();
-        debug_assert!(pins.since_sweep.is_some(), "a running sweep records every pin");
-        if pins.since_sweep.as_ref().is_none_or(|since_sweep| since_sweep.contains(digest)) {
-            // It may be unreferenced later: the next sweep checks again.
-            self.blobs.mark_unreferenced();
+        if self.is_pinned_in(&pins, digest) {
             return Ok(0);
         }
         let length = vfs.open(&name).and_then(|file| file.len()).unwrap_or(0);
@@ -367,6 +457,13 @@ impl BlobWriter<'_> {
         self.file.sync_data()?;
         Ok((self.hasher.finish(), self.length))
     }
+}
+
+fn content_hasher() -> Result<ContentHasher> {
+    ContentHasher::new().ok_or_else(|| {
+        Error::unavailable("this build of Stemma can't store files")
+            .with_hint("build it with the cargo feature `files`")
+    })
 }
 
 /// Fills the buffer, less only at the end of the content.
@@ -422,43 +519,70 @@ fn damaged(name: &str, error: io::Error) -> Error {
 /// Each 64 KiB chunk is verified before any of it is returned. Content read from start to end is also verified against
 /// its digest.
 pub struct BlobReader {
+    /// Where the content is stored, for errors.
     name: String,
     digest: Digest,
-    file: Arc<dyn VfsFile>,
+    source: Source,
     length: u64,
-    checksums: Vec<u32>,
     position: u64,
-    /// The chunk read last: its number and its bytes.
-    chunk: Option<(usize, Vec<u8>)>,
     /// Present as long as all bytes up to the position were read in sequence.
     hasher: Option<ContentHasher>,
 }
 
+/// Where a reader gets its bytes.
+enum Source {
+    File {
+        file: Arc<dyn VfsFile>,
+        checksums: Vec<u32>,
+        /// The chunk read last: its number and its bytes.
+        chunk: Option<(usize, Vec<u8>)>,
+    },
+    /// A range of these bytes, which were verified.
+    Memory(Arc<[u8]>, Range<usize>),
+}
+
 impl BlobReader {
+    fn new(name: String, digest: Digest, length: u64, source: Source) -> Self {
+        BlobReader { name, digest, source, length, position: 0, hasher: ContentHasher::new() }
+    }
+
+    /// A reader of content that was read and verified as a part of these bytes.
+    pub(crate) fn in_memory(name: String, digest: Digest, bytes: Arc<[u8]>, within: Range<usize>) -> Self {
+        let length = within.len() as u64;
+        Self::new(name, digest, length, Source::Memory(bytes, within))
+    }
+
     /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Reads chunk `index` unless it is the one read last.
+    /// The bytes of chunk `index`. A file's chunk is read unless it is the one read last.
     fn load(&mut self, index: usize) -> io::Result<&[u8]> {
-        let is_there = self.chunk.as_ref().is_some_and(|(read, _)| *read == index);
-        if !is_there {
-            let start = (index * CHUNK_BYTES) as u64;
-            let count = (self.length - start).min(CHUNK_BYTES as u64) as usize;
-            let mut bytes = self.chunk.take().map_or_else(Vec::new, |(_, bytes)| bytes);
-            bytes.resize(count, 0);
-            read_exact_at(&*self.file, &mut bytes, start)?;
-            if crc32c::crc32c(&bytes) != self.checksums[index] {
-                return Err(self.wrong(&format!("the bytes from {start} on fail their checksum")));
+        let start = index * CHUNK_BYTES;
+        let count = (self.length - start as u64).min(CHUNK_BYTES as u64) as usize;
+        let (file, checksums, chunk) = match &mut self.source {
+            Source::Memory(bytes, within) => {
+                let start = within.start + start;
+                return Ok(&bytes[start..start + count]);
             }
-            self.chunk = Some((index, bytes));
+            Source::File { file, checksums, chunk } => (file, checksums, chunk),
+        };
+        let is_there = chunk.as_ref().is_some_and(|(read, _)| *read == index);
+        if !is_there {
+            let mut bytes = chunk.take().map_or_else(Vec::new, |(_, bytes)| bytes);
+            bytes.resize(count, 0);
+            read_exact_at(&**file, &mut bytes, start as u64)?;
+            if crc32c::crc32c(&bytes) != checksums[index] {
+                return Err(Self::wrong(&self.name, &format!("the bytes from {start} on fail their checksum")));
+            }
+            *chunk = Some((index, bytes));
         }
-        Ok(self.chunk.as_ref().map_or(&[][..], |(_, bytes)| bytes))
+        Ok(chunk.as_ref().map_or(&[][..], |(_, bytes)| bytes))
     }
 
-    fn wrong(&self, what: &str) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", self.name))
+    fn wrong(name: &str, what: &str) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {what}"))
     }
 }
 
@@ -478,7 +602,7 @@ impl Read for BlobReader {
                 && let Some(hasher) = self.hasher.take()
                 && hasher.finish() != self.digest
             {
-                return Err(self.wrong("the content is not what its name says"));
+                return Err(Self::wrong(&self.name, "the content is not what its name says"));
             }
         }
         Ok(count)

@@ -48,8 +48,8 @@ use scan::Scanner;
 use segment::{SEGMENT_HEADER_BYTES, Segment};
 use shared::Shared;
 
-pub(crate) use blobs::Blobs;
 pub use blobs::{Blob, BlobReader, Digest};
+pub(crate) use blobs::{Blobs, Sweep};
 pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};

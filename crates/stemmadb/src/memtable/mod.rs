@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Nothing is changed in place: a document's states and a term's deltas are only appended, in sequence order. A
-//!   reader that ignores entries newer than its own sequence therefore always sees the same result.
+//!   reader that ignores entries newer than its own sequence therefore always sees the same result. The locations of
+//!   attachment contents do change, but a digest names the same bytes wherever they are.
 //! - Applying a memtable to a tree that already contains part of it gives the same result as applying it to one that
 //!   does not.
 //!
@@ -20,7 +21,7 @@ use hashbrown::hash_map::EntryRef;
 use smallvec::SmallVec;
 
 use crate::index::{DocumentNumber, PathNumber, Presence, TermDifference};
-use crate::log::LogPosition;
+use crate::log::{Digest, LogPosition};
 use crate::revision::{DocumentId, RevisionTree, Sequence};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -131,6 +132,23 @@ pub(crate) struct LocalState {
     pub(crate) body: Body,
 }
 
+/// What a memtable has recorded of an attachment's content in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoggedContent {
+    /// The content's newest record in this memtable; none if there is only its removal. It stays readable to the
+    /// snapshots that hold this memtable, even after the removal.
+    pub(crate) location: Option<RecordLocation>,
+    /// Whether the content was removed after that.
+    pub(crate) is_removed: bool,
+}
+
+impl LoggedContent {
+    /// The record that must be kept.
+    pub(crate) fn live(&self) -> Option<RecordLocation> {
+        self.location.filter(|_| !self.is_removed)
+    }
+}
+
 /// A memtable: documents and index deltas that are not in the tree yet.
 pub(crate) struct Memtable {
     /// The ids of a prefix of [`MemtableData::arrivals`], in order; extended when a range is read. Locked before
@@ -138,6 +156,8 @@ pub(crate) struct Memtable {
     order: RwLock<IdOrder>,
     inner: RwLock<MemtableData>,
     byte_count: AtomicUsize,
+    /// Bytes of the attachment contents in the log that the tree does not have yet.
+    content_bytes: AtomicUsize,
 }
 
 /// The versions of a `_local` document, oldest first, each with the sequence from which it is visible.
@@ -153,15 +173,23 @@ struct MemtableData {
     paths: HashMap<PathNumber, PathTerms>,
     signatures: Signatures,
     locals: HashMap<String, LocalVersions>,
+    contents: HashMap<Digest, LoggedContent>,
 }
 
 /// Memory used by an entry in addition to its own bytes: hash slots, reference counts, vector headers. Measured, not
 /// exact.
 const DOCUMENT_OVERHEAD_BYTES: usize = 320;
+/// Memory used by an entry of `contents`: digest, location, hash slots.
+const CONTENT_OVERHEAD_BYTES: usize = 96;
 
 impl Memtable {
     pub(crate) fn new() -> Self {
-        Memtable { order: RwLock::default(), inner: RwLock::default(), byte_count: AtomicUsize::new(0) }
+        Memtable {
+            order: RwLock::default(),
+            inner: RwLock::default(),
+            byte_count: AtomicUsize::new(0),
+            content_bytes: AtomicUsize::new(0),
+        }
     }
 
     /// An empty memtable with room for what a full one has, so that filling it moves nothing.
@@ -179,6 +207,12 @@ impl Memtable {
     /// Approximate memory use in bytes.
     pub(crate) fn byte_count(&self) -> usize {
         self.byte_count.load(Ordering::Relaxed)
+    }
+
+    /// The bytes in the log of the attachment contents that were inserted. They take no memory here, but recovery reads
+    /// them until a checkpoint has merged this memtable.
+    pub(crate) fn content_bytes(&self) -> usize {
+        self.content_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether nothing was inserted.
@@ -241,6 +275,31 @@ impl Memtable {
         let bytes = DOCUMENT_OVERHEAD_BYTES + id.len() + state.body.byte_count();
         self.inner.write().locals.entry_ref(id).or_default().push((sequence, Arc::new(state)));
         self.byte_count.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Records where the log has an attachment's content; none if it was removed.
+    pub(crate) fn insert_content(&self, digest: Digest, location: Option<RecordLocation>) {
+        let mut inner = self.inner.write();
+        let older = inner.contents.get(&digest).and_then(|content| content.location);
+        let content = LoggedContent { location: location.or(older), is_removed: location.is_none() };
+        inner.contents.insert(digest, content);
+        drop(inner);
+        self.byte_count.fetch_add(CONTENT_OVERHEAD_BYTES, Ordering::Relaxed);
+        let content_bytes = location.map_or(0, |location| location.length as usize);
+        self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed);
+    }
+
+    /// What is recorded of an attachment's content.
+    pub(crate) fn content(&self, digest: &Digest) -> Option<LoggedContent> {
+        self.inner.read().contents.get(digest).copied()
+    }
+
+    /// All recorded attachment contents, sorted by digest.
+    pub(crate) fn contents(&self) -> Vec<(Digest, LoggedContent)> {
+        let mut contents: Vec<_> =
+            self.inner.read().contents.iter().map(|(digest, content)| (*digest, *content)).collect();
+        contents.sort_unstable_by_key(|(digest, _)| *digest);
+        contents
     }
 
     /// The state of document `number` as of `at`, if this memtable has one.
@@ -367,7 +426,7 @@ impl Memtable {
         const ROWS_PER_DOCUMENT: usize = 3;
         let inner = self.inner.read();
         let term_count: usize = inner.paths.values().map(PathTerms::term_count).sum();
-        term_count + ROWS_PER_DOCUMENT * inner.documents.len()
+        term_count + ROWS_PER_DOCUMENT * inner.documents.len() + inner.contents.len()
     }
 
     /// The paths with at least one delta, ascending.

@@ -178,7 +178,7 @@ impl Snapshot {
                 let start = bytes.len() - body.len();
                 Ok(Some((row.generation, Body::within(bytes, start))))
             }
-            _ => Err(self.misplaced(row.position, id)),
+            _ => Err(self.misplaced_document(row.position, id)),
         }
     }
 
@@ -286,7 +286,7 @@ impl Snapshot {
         if *document.revision() == leaf.revision {
             Ok(document)
         } else {
-            Err(self.misplaced(position, state.id.as_str()))
+            Err(self.misplaced_document(position, state.id.as_str()))
         }
     }
 
@@ -325,7 +325,7 @@ impl Snapshot {
                 let body = Body::within(bytes, start);
                 Ok(Document::new(id, revision, sequence, deleted, body, self.parts.shapes.clone()))
             }
-            _ => Err(self.misplaced(position, id.as_str())),
+            _ => Err(self.misplaced_document(position, id.as_str())),
         }
     }
 
@@ -335,7 +335,7 @@ impl Snapshot {
         let bytes = self.read_bytes(position, length)?;
         match Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?.0 {
             Record::Snapshot { number, row } if number == state.number => DocumentRow::decode(row)?.state(number)?,
-            _ => return Err(self.misplaced(position, state.id.as_str())),
+            _ => return Err(self.misplaced_document(position, state.id.as_str())),
         };
         Ok(())
     }
@@ -346,8 +346,13 @@ impl Snapshot {
         Ok(bytes.into())
     }
 
-    fn misplaced(&self, position: LogPosition, id: &str) -> Error {
-        Error::corrupt(format!("log {position}: not the record of document `{id}` that the tree says is there"))
+    fn misplaced_document(&self, position: LogPosition, id: &str) -> Error {
+        self.misplaced(position, &format!("document `{id}`"))
+    }
+
+    /// The error for a record at `position` that is not that of `what`.
+    pub(crate) fn misplaced(&self, position: LogPosition, what: &str) -> Error {
+        Error::corrupt(format!("log {position}: not the record of {what} that the tree says is there"))
             .with_hint("run `stemma rebuild`: the tree is derived from the log and can be rebuilt without loss")
     }
 }

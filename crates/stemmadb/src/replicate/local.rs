@@ -75,7 +75,8 @@ impl Peer for Database {
                 let branch = branches.iter().find(|branch| branch.revisions.first() == Some(revision));
                 let path = branch.map_or_else(|| vec![*revision], |branch| branch.revisions.clone());
                 let files = document.attachments()?.into_iter();
-                let files: Vec<_> = files.map(|file| (snapshot.pin_content(&file), file)).collect();
+                let files: Vec<_> =
+                    files.map(|file| Ok((snapshot.pin_content(&file)?, file))).collect::<Result<_>>()?;
                 if files.iter().any(|(held, _)| held.is_none())
                     && self.snapshot()?.get_revision(missing.id.as_str(), revision)?.is_none()
                 {

@@ -92,12 +92,22 @@ pub(crate) enum Table {
     Local = 5,
     /// Rows and partial reductions of views.
     Views = 6,
+    /// Digest of an attachment's content to its record in the log.
+    Contents = 7,
 }
 
 impl Table {
     /// Every table, in the order of their numbers.
-    pub(crate) const ALL: [Table; 7] =
-        [Table::Meta, Table::Ids, Table::Docs, Table::Sequences, Table::Postings, Table::Local, Table::Views];
+    pub(crate) const ALL: [Table; 8] = [
+        Table::Meta,
+        Table::Ids,
+        Table::Docs,
+        Table::Sequences,
+        Table::Postings,
+        Table::Local,
+        Table::Views,
+        Table::Contents,
+    ];
 
     /// Its name in errors.
     pub(crate) fn name(self) -> &'static str {
@@ -109,6 +119,7 @@ impl Table {
             Table::Postings => "postings",
             Table::Local => "local",
             Table::Views => "views",
+            Table::Contents => "contents",
         }
     }
 

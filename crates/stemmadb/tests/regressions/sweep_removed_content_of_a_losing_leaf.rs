@@ -21,7 +21,9 @@ fn content_of_a_losing_leaf_survives_concurrent_sweeps() {
         for number in 0..3000 {
             let id = format!("d{number}");
             db.edit(foreign(&id, &["2-ffff", "1-a"], "{}")).unwrap();
-            let (loser, content) = ("2-0000".parse().unwrap(), number.to_string());
+            // In the log, or in a file.
+            let length = if number % 20 == 19 { 70_000 } else { 1 };
+            let (loser, content) = ("2-0000".parse().unwrap(), number.to_string().repeat(length));
             let blob = db.files().store(content.as_bytes()).unwrap();
             let stored =
                 FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: None, generation: None };

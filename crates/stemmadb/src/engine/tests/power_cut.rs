@@ -229,6 +229,8 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
     for number in 1..=SCRIPT {
         camera.begun.store(number, Ordering::SeqCst);
         let durability = if number % 3 == 1 { Durability::None } else { Durability::Sync };
+        // Each content is attached several times, replaced, and swept.
+        let content = db.files().store(vec![(number % 5) as u8; 100 + number % 5 * 300].as_slice())?;
         db.with_durability(durability).write(|tx| {
             for (id, body) in edits(number, &states[number - 1]) {
                 match body {
@@ -239,6 +241,10 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
                     }
                 };
             }
+            if number % 4 == 2 {
+                let revision = *tx.get("marker")?.expect("each transaction writes it").revision();
+                tx.attach("marker", &revision, &format!("file-{}", number % 3), "", &content)?;
+            }
             Ok(())
         })?;
         if durability == Durability::Sync {
@@ -248,6 +254,10 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
             db.maintenance().checkpoint()?;
         }
         declare(&db, number)?;
+        if number % 11 == 7 {
+            drop(content);
+            db.files().sweep()?;
+        }
         if number % 24 == 23 {
             db.maintenance().compact()?;
         }

@@ -10,8 +10,8 @@ use crate::document::Document;
 use crate::engine::commit_hook::OnAppended;
 use crate::index::{DocumentTerms, difference};
 use crate::layout::record::{Record, RevisionRecord};
-use crate::log::{Level, LogPosition};
-use crate::memtable::{DocumentState, LocalState, StoredRevision};
+use crate::log::{Digest, Level, LogPosition};
+use crate::memtable::{DocumentState, LocalState, RecordLocation, StoredRevision};
 use crate::publish::{Published, Written};
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::revision::{Revision, Sequence};
@@ -40,11 +40,13 @@ impl Transaction<'_> {
         // 2. Delete expired documents whose reserved values are taken over.
         self.delete_displaced()?;
 
-        // 3. Encode the frame: the shapes that the log has to name, then one record for each edit.
+        // 3. Encode the frame: the shapes that the log has to name, the contents that it lacks, then one record for
+        //    each edit.
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
         let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
         let unnamed = if names_all { 0 } else { writer.logged_shape_count };
         let shape_count = parts.log_shapes_since(unnamed, &mut payload);
+        let contents = self.encode_contents(&mut payload)?;
         let locations = self.encode(&mut payload)?;
         let mut locations = locations.into_iter();
 
@@ -66,9 +68,13 @@ impl Transaction<'_> {
         writer.log_end = appended.end;
         writer.next_number = self.next_number;
 
-        // 7. Apply the edits to the memtable, and invalidate cached documents and results.
+        // 7. Apply contents and edits to the memtable, and invalidate cached documents and results.
         let active = store.active_memtable();
         let bytes_before = active.byte_count();
+        for (digest, offset, length) in contents {
+            let location = RecordLocation { position: appended.payload.advance(offset), length };
+            active.insert_content(digest, Some(location));
+        }
         let previous_sequence = Sequence(first_sequence.0.saturating_sub(1));
         let (mut last_sequence, written) = self.apply_edits(appended.payload, &mut locations, previous_sequence);
 
@@ -192,6 +198,20 @@ impl Transaction<'_> {
             written.push(Written { number: state.number, id: state.id.clone(), old: None, new, checks_uniqueness });
         }
         Ok(written)
+    }
+
+    /// Encodes the contents that neither the log nor a file has; returns the digest, offset and length of each record.
+    fn encode_contents(&self, payload: &mut Vec<u8>) -> Result<Vec<(Digest, u32, u32)>> {
+        let mut encoded = Vec::new();
+        for (digest, blob) in &self.contents {
+            let Some(bytes) = blob.content_to_log() else { continue };
+            if self.base.live_content(digest)?.is_none() {
+                let offset = payload.len() as u32;
+                let record = Record::Content { removed: false, relocated: false, digest: *digest, bytes };
+                encoded.push((*digest, offset, record.encode(payload)));
+            }
+        }
+        Ok(encoded)
     }
 
     /// Encodes every staged write; returns the offset and length of each record.

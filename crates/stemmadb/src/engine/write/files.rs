@@ -1,10 +1,13 @@
 //! Attachment changes: computes the attachments of a document after an edit.
 
+use std::sync::Arc;
+
 use crate::document::Document;
 use crate::document::attachment::{self, Attachment, File, FileContent};
 use crate::engine::edit::Edit;
 use crate::engine::write::{PreparedBody, Transaction};
 use crate::index::{PathNumber, Step};
+use crate::log::Blob;
 use crate::memtable::DocumentState;
 use crate::revision::Revision;
 use crate::{Error, Result};
@@ -136,6 +139,20 @@ impl Transaction<'_> {
         }
         Ok(files)
     }
+}
+
+/// The contents that the edit's revision refers to and that the log may lack.
+pub(super) fn contents_to_log(edit: &Edit) -> impl Iterator<Item = &Arc<Blob>> {
+    let (attached, files) = match edit {
+        Edit::Attach { content, .. } => (Some(content), &[][..]),
+        Edit::Put { deleted: false, files, .. } | Edit::Foreign { deleted: false, files, .. } => (None, &files[..]),
+        _ => (None, &[][..]),
+    };
+    let stored = files.iter().filter_map(|file| match &file.content {
+        FileContent::Stored { blob, .. } => Some(blob),
+        FileContent::Existing => None,
+    });
+    attached.into_iter().chain(stored).filter(|blob| blob.content_to_log().is_some())
 }
 
 /// The attachment to store for `file`.

@@ -25,7 +25,7 @@ fn content_of_any_length_round_trips() {
     let blobs = blobs();
     for length in [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7] {
         let bytes = content(length);
-        let blob = blobs.store(&mut &bytes[..]).unwrap();
+        let blob = blobs.store_in_file(&mut &bytes[..]).unwrap();
         assert_eq!(blob.length(), length as u64);
         assert_eq!(blob.digest().to_string().parse::<Digest>().unwrap(), blob.digest());
         assert_eq!(all(&blobs, &blob.digest()).unwrap(), bytes);
@@ -39,8 +39,8 @@ fn content_of_any_length_round_trips() {
 #[test]
 fn equal_content_is_stored_once_and_kept_while_pinned() {
     let blobs = blobs();
-    let first = blobs.store(&mut &b"content"[..]).unwrap();
-    let second = blobs.store(&mut &b"content"[..]).unwrap();
+    let first = blobs.store_in_file(&mut &b"content"[..]).unwrap();
+    let second = blobs.store_in_file(&mut &b"content"[..]).unwrap();
     let digest = first.digest();
     assert_eq!((digest, blobs.list().unwrap().len()), (second.digest(), 1));
     assert_eq!(blobs.vfs.list(DIRECTORY).unwrap().len(), 1, "no unfinished file remains");
@@ -51,12 +51,12 @@ fn equal_content_is_stored_once_and_kept_while_pinned() {
     assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was pinned when the sweep started, and may be referenced since");
     drop(sweep);
     let sweep = blobs.begin_sweep();
-    drop(blobs.store(&mut &b"content"[..]).unwrap());
+    drop(blobs.store_in_file(&mut &b"content"[..]).unwrap());
     assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was pinned for a while during the sweep");
     drop(sweep);
     assert!(blobs.begin_sweep().remove(&digest).unwrap() > 7);
     let pins = blobs.pins.lock();
-    assert!(pins.counts.is_empty() && pins.since_sweep.is_none());
+    assert!(pins.pinned.is_empty() && pins.since_sweep.is_none());
     drop(pins);
     assert_eq!(blobs.read(&digest).unwrap_err().kind(), ErrorKind::NotFound);
 }
@@ -72,7 +72,7 @@ fn failed_source_leaves_no_file() {
         }
     }
     let blobs = blobs();
-    let error = blobs.store(&mut Fails(200)).unwrap_err();
+    let error = blobs.store_in_file(&mut Fails(200)).unwrap_err();
     assert!(error.to_string().contains("the line is cut"), "{error}");
     assert_eq!(blobs.vfs.list(DIRECTORY).unwrap(), Vec::<String>::new());
 }
@@ -82,7 +82,7 @@ fn full_disk_leaves_no_file_and_crash_remains_are_removed() {
     let vfs = FaultVfs::new(1);
     let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
     vfs.fail(Call::Write, 2, Failure::Full, false);
-    let error = blobs.store(&mut &content(3 * CHUNK_BYTES)[..]).unwrap_err();
+    let error = blobs.store_in_file(&mut &content(3 * CHUNK_BYTES)[..]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(blobs.list().unwrap(), []);
     vfs.create(&format!("{DIRECTORY}/{NEW}7")).unwrap();
@@ -96,7 +96,7 @@ fn stored_blob_survives_a_crash() {
         let vfs = FaultVfs::new(seed);
         let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
         let bytes = content(seed as usize * 997);
-        let digest = blobs.store(&mut &bytes[..]).unwrap().digest();
+        let digest = blobs.store_in_file(&mut &bytes[..]).unwrap().digest();
         let after = Blobs::new(Arc::new(vfs.crash_image(seed)));
         assert_eq!(all(&after, &digest).unwrap(), bytes, "seed {seed}");
     }
@@ -107,7 +107,7 @@ fn damaged_bytes_are_never_returned() {
     let vfs = FaultVfs::new(3);
     let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
     let bytes = content(2 * CHUNK_BYTES + 100);
-    let digest = blobs.store(&mut &bytes[..]).unwrap().digest();
+    let digest = blobs.store_in_file(&mut &bytes[..]).unwrap().digest();
     let name = digest.file_name();
     let length = vfs.content(&name).unwrap().len();
     for at in (0..length).step_by(4999).chain(length - FOOTER_BYTES..length) {
@@ -122,7 +122,7 @@ fn damaged_bytes_are_never_returned() {
         vfs.damage(&name, |file| file[at] ^= 0x10);
     }
     // Valid checksums under a wrong name.
-    let other = blobs.store(&mut &b"other"[..]).unwrap().digest();
+    let other = blobs.store_in_file(&mut &b"other"[..]).unwrap().digest();
     let wrong = vfs.content(&other.file_name()).unwrap();
     vfs.damage(&name, |file| *file = wrong);
     assert!(all(&blobs, &digest).unwrap_err().to_string().contains("not what its name says"));
@@ -136,7 +136,7 @@ proptest! {
     ) {
         let blobs = blobs();
         let bytes = content(length);
-        let digest = blobs.store(&mut &bytes[..]).unwrap().digest();
+        let digest = blobs.store_in_file(&mut &bytes[..]).unwrap().digest();
         let mut reader = blobs.read(&digest).unwrap();
         for (start, count) in ranges {
             reader.seek(SeekFrom::Start(start as u64)).unwrap();
