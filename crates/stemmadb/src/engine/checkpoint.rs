@@ -294,7 +294,7 @@ impl TreeMerge<'_> {
 
     /// Merges the changes of one term, which is above those before.
     fn merge_term(&mut self, merge: &mut PathMerge, term: &ChangedTerm<'_>) -> Result<()> {
-        let value_change = if merge.count % merge.interval == 0 {
+        let value_change = if merge.count.is_multiple_of(merge.interval) {
             merge.was_there = statistics::has_term(&self.before, merge.path, term.key)?;
             i64::from(self.will_be_there(merge.path, term, merge.was_there)?) - i64::from(merge.was_there)
         } else {

@@ -1,8 +1,8 @@
 //! Rebuild: computes the tree again from the whole log.
 //!
 //! Most documents have one record in the log, and nothing else depends on it. Their rows and terms are collected in
-//! [bulk tables](BulkTable), which are sorted and written to the tree without being read. Documents with several records
-//! are replayed one record after the other, by memtables.
+//! [bulk tables](BulkTable), which are sorted and written to the tree without being read. Documents with several
+//! records are replayed one record after the other, by memtables.
 //!
 //! Invariant: a tree that bulk tables are written to has no settings until everything is in it. Without them, opening
 //! it begins a new rebuild.
