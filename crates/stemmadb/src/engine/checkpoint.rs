@@ -37,9 +37,6 @@ use crate::revision::Sequence;
 use crate::tree::{Direction, Table, TreeSnapshot, TreeTransaction};
 use crate::{Error, Result};
 
-/// Everything in a sealed memtable is visible to its checkpoint.
-const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
-
 /// How long writers wait for a checkpoint that fails for lack of space.
 const FAILING_MAX: Duration = Duration::from_secs(5);
 
@@ -223,7 +220,7 @@ struct PathMerge {
 impl TreeMerge<'_> {
     fn merge_memtable_presences(&mut self, memtable: &Memtable) -> Result<()> {
         self.merge_presences(memtable.presences(), |path, presence, overlay| {
-            memtable.presence(path, presence, EVERYTHING, overlay);
+            memtable.presence(path, presence, Sequence::EVERYTHING, overlay);
         })
     }
 
@@ -258,7 +255,7 @@ impl TreeMerge<'_> {
                 Bound::Unbounded,
                 Bound::Unbounded,
                 Direction::Ascending,
-                EVERYTHING,
+                Sequence::EVERYTHING,
             );
             while terms.next_batch(&mut batch) {
                 batch.iter().try_for_each(|term| self.merge_term(&mut merge, &term))?;

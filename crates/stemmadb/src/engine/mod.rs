@@ -151,7 +151,7 @@ impl Store {
     /// A snapshot of everything appended, published or not: the state that a transaction starts from. The caller holds
     /// the writer lock.
     fn newest_snapshot(&self) -> Result<Snapshot> {
-        self.snapshot_at(Some(Sequence(u64::MAX >> 1)))
+        self.snapshot_at(Some(Sequence::EVERYTHING))
     }
 
     /// Takes the snapshot under one lock, so that no checkpoint can drop a memtable in between. The order matters: what

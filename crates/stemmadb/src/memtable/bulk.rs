@@ -63,7 +63,7 @@ impl BulkTable {
 
     /// Adds the documents that have `presence` at `path` to `overlay`.
     pub(crate) fn presence(&self, path: PathNumber, presence: Presence, overlay: &mut PostingOverlay) {
-        self.signatures.overlay(path, presence, Sequence(u64::MAX >> 1), overlay);
+        self.signatures.overlay(path, presence, Sequence::EVERYTHING, overlay);
     }
 }
 

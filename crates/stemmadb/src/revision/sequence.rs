@@ -15,6 +15,9 @@ impl Sequence {
     /// The position before the first revision.
     pub const ZERO: Sequence = Sequence(0);
 
+    /// A position after every revision. Reads at it see everything.
+    pub(crate) const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
+
     /// The sequence with this number.
     pub const fn new(number: u64) -> Self {
         Sequence(number)

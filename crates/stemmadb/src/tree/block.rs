@@ -58,7 +58,6 @@ pub(super) struct BlockBuilder {
     bytes: Vec<u8>,
     restarts: Vec<u32>,
     entry_count: usize,
-    last_key: Vec<u8>,
 }
 
 impl BlockBuilder {
@@ -71,14 +70,13 @@ impl BlockBuilder {
         self.bytes.len() + OFFSET_BYTES * (self.restarts.len() + 1)
     }
 
-    /// Appends an entry; its key is above all keys before it.
-    pub(super) fn add(&mut self, key: &[u8], kind: Kind, value: &[u8]) {
-        debug_assert!(self.is_empty() || self.last_key.as_slice() < key, "the keys of a block ascend");
+    /// Appends an entry; its key is above all keys before it, and has `shared` leading bytes in common with the last.
+    pub(super) fn add(&mut self, key: &[u8], shared: usize, kind: Kind, value: &[u8]) {
         let shared = if self.entry_count.is_multiple_of(RESTART_INTERVAL) {
             self.restarts.push(self.bytes.len() as u32);
             0
         } else {
-            common_prefix(&self.last_key, key)
+            shared
         };
         let rest = &key[shared..];
         varint::write((shared as u64) << 2 | kind as u64, &mut self.bytes);
@@ -88,8 +86,6 @@ impl BlockBuilder {
         }
         self.bytes.extend_from_slice(rest);
         self.bytes.extend_from_slice(value);
-        self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(rest);
         self.entry_count += 1;
     }
 
@@ -104,7 +100,6 @@ impl BlockBuilder {
         self.bytes.clear();
         self.restarts.clear();
         self.entry_count = 0;
-        self.last_key.clear();
         written
     }
 }
@@ -418,7 +413,11 @@ mod tests {
 
     fn build(rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
         let mut builder = BlockBuilder::default();
-        rows.iter().for_each(|(key, value)| builder.add(key, Kind::Put, value));
+        let mut last: &[u8] = &[];
+        for (key, value) in rows {
+            builder.add(key, common_prefix(last, key), Kind::Put, value);
+            last = key;
+        }
         builder.finish(|bytes| Block::new(bytes.into(), bytes.len()).unwrap())
     }
 

@@ -85,7 +85,7 @@ mod tests {
     fn blocks_make_room_for_indexes_and_filters() {
         let cache = BlockCache::new(1 << 20);
         let mut builder = BlockBuilder::default();
-        builder.add(b"key", Kind::Put, &[7; 4_000]);
+        builder.add(b"key", 0, Kind::Put, &[7; 4_000]);
         let block = builder.finish(|bytes| Block::new(bytes.into(), bytes.len()).unwrap());
         let fill = || (0..1_000).for_each(|number| cache.insert(1, number, block.clone()));
         fill();

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
-use super::REBUILD;
 use super::run_file::FileRecord;
+use super::{FORMAT_VERSION, REBUILD};
 use crate::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
 
@@ -32,8 +32,7 @@ pub(super) const NAME: &str = "MANIFEST";
 /// The name under which a shorter manifest is written before it replaces the old one.
 pub(super) const NEW_NAME: &str = "MANIFEST.new";
 const MAGIC: &[u8; 8] = b"STEMMANI";
-const FORMAT_VERSION: u32 = 2;
-/// The formats of manifest and run files that are no longer read.
+/// The formats that are no longer read.
 const OLDER_VERSIONS: std::ops::Range<u32> = 1..FORMAT_VERSION;
 const HEADER_BYTES: usize = 12;
 const RECORD_HEADER_BYTES: usize = 20;

@@ -29,14 +29,13 @@ use twox_hash::XxHash3_128;
 
 use super::block::{Block, BlockBuilder, Kind, common_prefix, key_head};
 use super::directory::TreeDirectory;
-use super::{KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
+use super::{FORMAT_VERSION, KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::vfs::{VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
 
 const MAGIC: &[u8; 8] = b"STEMMRUN";
-const FORMAT_VERSION: u32 = 2;
 const FOOTER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 16;
 /// Encoding and checksum.
@@ -162,7 +161,8 @@ impl RunWriter {
     /// # Errors
     /// `Io`; `Corrupt` if the keys don't ascend, as those of a malformed file that is merged.
     pub(super) fn add(&mut self, key: &[u8], kind: Kind, value: &[u8], is_tombstone: bool) -> Result<()> {
-        if self.entry_count > 0 && self.last_key.as_slice() >= key {
+        let shared = common_prefix(&self.last_key, key);
+        if self.entry_count > 0 && self.last_key[shared..] >= key[shared..] {
             return Err(not_ascending());
         }
         if self.block.byte_count() >= self.block_bytes && !self.block.is_empty() {
@@ -170,18 +170,17 @@ impl RunWriter {
         }
         if self.block.is_empty() {
             // The shortest prefix of the key that is above the last key.
-            let fence_bytes = (common_prefix(&self.last_key, key) + 1).min(key.len());
+            let fence_bytes = (shared + 1).min(key.len());
             self.next_fence.clear();
             self.next_fence.extend_from_slice(&key[..fence_bytes]);
         }
         if self.entry_count == 0 {
             self.first_key = key.to_vec();
         }
-        self.block.add(key, kind, value);
+        self.block.add(key, shared, kind, value);
         if is_filtered(key) {
             self.hashes.push(filter::hash(key));
         }
-        let shared = common_prefix(&self.last_key, key);
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
         self.entry_count += 1;
