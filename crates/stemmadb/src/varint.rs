@@ -30,6 +30,20 @@ pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64> {
     }
 }
 
+/// Appends a signed number; those near zero, of either sign, take the fewest bytes.
+pub(crate) fn write_signed(number: i64, out: &mut Vec<u8>) {
+    write((number << 1 ^ number >> 63).cast_unsigned(), out);
+}
+
+/// Reads a number that [`write_signed`] wrote.
+///
+/// # Errors
+/// As of [`read`].
+pub(crate) fn read_signed(bytes: &mut &[u8]) -> Result<i64> {
+    let folded = read(bytes)?;
+    Ok((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
+}
+
 fn read_long(bytes: &mut &[u8]) -> Result<u64> {
     let mut number = 0u64;
     for (at, &byte) in bytes.iter().enumerate().take(10) {
@@ -67,6 +81,16 @@ mod tests {
             let mut rest = &bytes[..];
             assert_eq!(read(&mut rest).expect("just written"), number);
             assert_eq!(rest, [9]);
+        }
+    }
+
+    #[test]
+    fn signed_numbers_near_zero_take_one_byte() {
+        for (number, length) in [(0, 1), (-1, 1), (63, 1), (-64, 1), (64, 2), (-65, 2), (i64::MAX, 10), (i64::MIN, 10)] {
+            let mut bytes = Vec::new();
+            write_signed(number, &mut bytes);
+            assert_eq!(bytes.len(), length, "{number}");
+            assert_eq!(read_signed(&mut &bytes[..]).expect("just written"), number);
         }
     }
 

@@ -2,13 +2,14 @@
 //! rank of each document.
 //!
 //! A *column* is a copy of one path's scalars in one state of the tree. It is built once reads of the path have cost
-//! about as much as building it, and dropped when the tree changes. Results never depend on it: a path without a column
-//! is read from the tree.
+//! about as much as building it. It is dropped when the tree changes, and when another column needs its memory that
+//! costs as much to do without, while this one is not read. Results never depend on a column: a path without one is
+//! read from the tree.
 //!
 //! Invariants:
 //! - A column holds exactly the scalar postings of its path in its state of the tree. Memtables are applied to it as
 //!   they are to the tree.
-//! - All columns of one state together stay within their memory bound.
+//! - All columns together stay within their memory bound, but for those that a running read has taken.
 //!
 //! Concurrency: any number of readers. One column is built at a time; a reader that finds a build in progress reads the
 //! tree.
@@ -233,9 +234,12 @@ fn start(ends: &[u32], rank: usize) -> usize {
 #[derive(Debug)]
 pub(crate) struct Columns {
     budget: Arc<ColumnBudget>,
-    paths: RwLock<HashMap<PathNumber, ColumnState>>,
+    /// None once the tree has a newer state: older ones have no columns, however long a snapshot holds them.
+    paths: RwLock<Option<HashMap<PathNumber, ColumnState>>>,
     /// The size of all columns.
     byte_count: AtomicU64,
+    /// The number of reads without a column, which is the clock of `last_read` and `first_counted`.
+    miss_count: AtomicU64,
     /// Locked while a column is built.
     building: Mutex<()>,
 }
@@ -243,14 +247,23 @@ pub(crate) struct Columns {
 /// The state of a path's column.
 #[derive(Debug)]
 enum ColumnState {
-    /// Not built: the number of rows read so far, and the estimate of the column, once it was computed.
-    NotBuilt {
-        rows: u64,
-        estimate: Option<Estimate>,
+    NotBuilt(Demand),
+    Ready {
+        column: Arc<Column>,
+        last_read: AtomicU64,
     },
-    Ready(Arc<Column>),
-    /// The column exceeds the memory bound.
+    /// The column exceeds the memory bound even without any other.
     TooLarge,
+}
+
+/// What speaks for building a column.
+#[derive(Debug, Clone, Copy, Default)]
+struct Demand {
+    /// The number of rows that were read without it since `first_counted`.
+    rows: u64,
+    first_counted: u64,
+    /// Computed once it is needed.
+    estimate: Option<Estimate>,
 }
 
 /// Estimated time and memory of a column.
@@ -279,7 +292,13 @@ impl Estimate {
 
 impl Columns {
     fn new(budget: Arc<ColumnBudget>) -> Self {
-        Columns { budget, paths: RwLock::default(), byte_count: AtomicU64::new(0), building: Mutex::default() }
+        Columns {
+            budget,
+            paths: RwLock::new(Some(HashMap::new())),
+            byte_count: AtomicU64::new(0),
+            miss_count: AtomicU64::new(0),
+            building: Mutex::default(),
+        }
     }
 
     /// Counts `row_count` rows that one read of a path has visited.
@@ -287,11 +306,12 @@ impl Columns {
         if self.budget.bytes_max == 0 {
             return;
         }
-        let row_count = row_count.saturating_add(ROWS_A_WALK);
+        let now = self.miss_count.fetch_add(1, MemoryOrdering::Relaxed) + 1;
         let mut paths = self.paths.write();
-        let state = paths.entry(path).or_insert(ColumnState::NotBuilt { rows: 0, estimate: None });
-        if let ColumnState::NotBuilt { rows, .. } = state {
-            *rows = rows.saturating_add(row_count);
+        let Some(paths) = &mut *paths else { return };
+        let new = ColumnState::NotBuilt(Demand { first_counted: now, ..Demand::default() });
+        if let ColumnState::NotBuilt(demand) = paths.entry(path).or_insert(new) {
+            demand.rows = demand.rows.saturating_add(row_count).saturating_add(ROWS_A_WALK);
         }
     }
 
@@ -303,45 +323,129 @@ impl Columns {
         histogram: impl FnOnce() -> Option<Arc<Histogram>>,
     ) -> Result<Option<Arc<Column>>> {
         let cost_max = self.budget.cost_max;
-        let (rows, estimate) = match self.paths.read().get(&path) {
-            Some(ColumnState::Ready(column)) => return Ok(Some(Arc::clone(column))),
-            Some(ColumnState::NotBuilt { rows, estimate }) if *rows >= SPENT_MIN.min(cost_max) => (*rows, *estimate),
-            None if cost_max == 0 => (0, None),
+        let mut demand = match self.find(path) {
+            Found::Column(column) => return Ok(Some(column)),
+            Found::Demand(demand) if demand.rows >= SPENT_MIN.min(cost_max) => demand,
             _ => return Ok(None),
         };
-        let estimate = estimate.unwrap_or_else(|| {
-            let estimate = Estimate::of(histogram(), cost_max);
-            self.paths.write().insert(path, ColumnState::NotBuilt { rows, estimate: Some(estimate) });
-            estimate
-        });
-        if !self.budget.allows(rows, estimate.cost) {
+        let estimate = *demand.estimate.get_or_insert_with(|| Estimate::of(histogram(), cost_max));
+        self.set(path, ColumnState::NotBuilt(demand));
+        if !self.budget.allows(demand.rows, estimate.cost) {
             return Ok(None);
         }
         let Some(_building) = self.building.try_lock() else { return Ok(None) };
-        match self.paths.read().get(&path) {
-            Some(ColumnState::Ready(column)) => return Ok(Some(Arc::clone(column))),
-            Some(ColumnState::TooLarge) => return Ok(None),
-            _ => {}
+        if let Found::Column(column) = self.find(path) {
+            return Ok(Some(column));
         }
-        let used_bytes = self.byte_count.load(MemoryOrdering::Relaxed);
-        let room = self.budget.bytes_max.saturating_sub(used_bytes);
+        if estimate.bytes_min > self.room() && demand.rows < estimate.cost {
+            return Ok(None);
+        }
         let mut built = None;
-        if estimate.bytes_min <= room {
-            built = Column::read(tree, path, estimate.entry_count, room)?.map(Arc::new);
+        if self.make_room(estimate.bytes_min, demand.first_counted) {
+            built = Column::read(tree, path, estimate.entry_count, self.room())?.map(Arc::new);
             self.budget.record_build();
         }
         let state = match &built {
             Some(column) => {
-                let used_bytes = used_bytes + column.byte_count();
-                debug_assert!(used_bytes <= self.budget.bytes_max, "columns stay within their memory bound");
-                self.byte_count.store(used_bytes, MemoryOrdering::Relaxed);
-                ColumnState::Ready(Arc::clone(column))
+                let used_bytes = self.byte_count.fetch_add(column.byte_count(), MemoryOrdering::Relaxed);
+                debug_assert!(used_bytes + column.byte_count() <= self.budget.bytes_max, "columns stay within memory");
+                ColumnState::Ready { column: Arc::clone(column), last_read: AtomicU64::new(self.now()) }
             }
-            None => ColumnState::TooLarge,
+            None if estimate.bytes_min.max(self.room()) >= self.budget.bytes_max => ColumnState::TooLarge,
+            // Counted anew, and larger than what was tried.
+            None => ColumnState::NotBuilt(Demand {
+                rows: 0,
+                first_counted: self.now(),
+                estimate: Some(Estimate { bytes_min: estimate.bytes_min.max(self.room() + 1), ..estimate }),
+            }),
         };
-        self.paths.write().insert(path, state);
+        self.set(path, state);
         Ok(built)
     }
+
+    /// What there is for a path; a column counts as read now.
+    fn find(&self, path: PathNumber) -> Found {
+        let paths = self.paths.read();
+        let Some(paths) = &*paths else { return Found::Nothing };
+        match paths.get(&path) {
+            Some(ColumnState::Ready { column, last_read }) => {
+                last_read.store(self.now(), MemoryOrdering::Relaxed);
+                Found::Column(Arc::clone(column))
+            }
+            Some(ColumnState::NotBuilt(demand)) => Found::Demand(*demand),
+            Some(ColumnState::TooLarge) => Found::Nothing,
+            None => Found::Demand(Demand { first_counted: self.now(), ..Demand::default() }),
+        }
+    }
+
+    fn set(&self, path: PathNumber, state: ColumnState) {
+        if let Some(paths) = &mut *self.paths.write() {
+            paths.insert(path, state);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.miss_count.load(MemoryOrdering::Relaxed)
+    }
+
+    fn room(&self) -> u64 {
+        self.budget.bytes_max.saturating_sub(self.byte_count.load(MemoryOrdering::Relaxed))
+    }
+
+    /// Makes room for `bytes` by dropping columns that were not read since `since`, those first that were not read for
+    /// longest. Drops none and returns false if that is not enough. The caller holds `building`.
+    fn make_room(&self, bytes: u64, since: u64) -> bool {
+        let mut paths = self.paths.write();
+        let Some(paths) = &mut *paths else { return false };
+        let mut unread: Vec<(u64, PathNumber, u64)> = paths
+            .iter()
+            .filter_map(|(path, state)| match state {
+                ColumnState::Ready { column, last_read } => {
+                    Some((last_read.load(MemoryOrdering::Relaxed), *path, column.byte_count()))
+                }
+                _ => None,
+            })
+            .filter(|(last_read, ..)| *last_read < since)
+            .collect();
+        unread.sort_unstable();
+        let mut room = self.room();
+        let count = unread.iter().take_while(|(.., size)| {
+            let is_needed = room < bytes;
+            room += if is_needed { *size } else { 0 };
+            is_needed
+        });
+        let count = count.count();
+        if room < bytes {
+            return false;
+        }
+        for (_, path, size) in &unread[..count] {
+            paths.remove(path);
+            self.byte_count.fetch_sub(*size, MemoryOrdering::Relaxed);
+        }
+        true
+    }
+
+    /// The paths that have a column.
+    #[cfg(test)]
+    pub(crate) fn ready_paths(&self) -> Vec<PathNumber> {
+        let paths = self.paths.read();
+        let ready = paths.iter().flatten().filter(|(_, state)| matches!(state, ColumnState::Ready { .. }));
+        ready.map(|(path, _)| *path).collect()
+    }
+
+    /// Drops all columns for good.
+    fn retire(&self) {
+        let retired = self.paths.write().take();
+        self.byte_count.store(0, MemoryOrdering::Relaxed);
+        drop(retired);
+    }
+}
+
+/// What [`Columns::find`] returns.
+enum Found {
+    Column(Arc<Column>),
+    Demand(Demand),
+    Nothing,
 }
 
 /// The bounds on the size and cost of columns.
@@ -393,7 +497,7 @@ impl ColumnCache {
         ColumnCache { histograms, budget: Arc::new(budget), newest: RwLock::new(None) }
     }
 
-    /// Memory used, in bytes. Columns of older states, which last as long as snapshots of these, don't count.
+    /// Memory used, in bytes.
     pub(crate) fn byte_count(&self) -> u64 {
         let columns =
             self.newest.read().as_ref().map_or(0, |newest| newest.columns.byte_count.load(MemoryOrdering::Relaxed));
@@ -407,8 +511,18 @@ impl ColumnCache {
         {
             return Arc::clone(&newest.columns);
         }
+        let mut newest = self.newest.write();
+        if let Some(newest) = &*newest
+            && newest.tree_state == tree.state()
+        {
+            return Arc::clone(&newest.columns);
+        }
         let columns = Arc::new(Columns::new(Arc::clone(&self.budget)));
-        *self.newest.write() = Some(StateColumns { tree_state: tree.state(), columns: Arc::clone(&columns) });
+        let older = newest.replace(StateColumns { tree_state: tree.state(), columns: Arc::clone(&columns) });
+        drop(newest);
+        if let Some(older) = older {
+            older.columns.retire();
+        }
         columns
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | ids | document id (long ones: a prefix and a hash) | number, sequence, flags, location of the winner's record |
+//! | ids | document id (long ones: a prefix and a hash) | number, sequence, location of the winner's record, deleted |
 //! | docs | document number | id, sequence, location of the winner's record, revision tree, snapshot record |
 //! | sequences | sequence | document number |
 //! | postings | path, value, chunk (see `index`) | container |
@@ -29,7 +29,7 @@ use crate::log::{Digest, LogPosition};
 use crate::memtable::{DocumentState, RecordLocation, ReplayMode, StoredRevision};
 use crate::revision::{DocumentId, RevisionTree, Sequence};
 use crate::tree::Table;
-use crate::{Error, Result};
+use crate::{Error, Result, varint};
 
 /// Document numbers begin at one, so that an unset number (zero) never names a document.
 pub(crate) const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
@@ -103,21 +103,24 @@ impl IdRow {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(24);
         put_varint(&mut value, self.number.0);
-        put_varint(&mut value, self.sequence.0);
-        value.push(u8::from(self.deleted));
+        varint::write_signed(self.sequence.0.wrapping_sub(self.number.0).cast_signed(), &mut value);
         put_varint(&mut value, self.position.to_u64());
-        put_varint(&mut value, u64::from(self.length));
+        put_varint(&mut value, u64::from(self.length) << 1 | u64::from(self.deleted));
         value
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(value);
+        let number = reader.varint()?;
+        let sequence = number.wrapping_add_signed(reader.signed_varint()?);
+        let position = LogPosition::from_u64(reader.varint()?);
+        let length = reader.varint()?;
         Ok(IdRow {
-            number: DocumentNumber(reader.varint()?),
-            sequence: Sequence(reader.varint()?),
-            deleted: reader.byte()? != 0,
-            position: LogPosition::from_u64(reader.varint()?),
-            length: reader.varint()? as u32,
+            number: DocumentNumber(number),
+            sequence: Sequence(sequence),
+            deleted: length & 1 != 0,
+            position,
+            length: u32::try_from(length >> 1).map_err(|_| damaged(Table::Ids))?,
         })
     }
 

@@ -256,6 +256,13 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
+    pub(crate) fn signed_varint(&mut self) -> Result<i64> {
+        let mut rest = self.bytes.get(self.at..).ok_or_else(damaged)?;
+        let value = varint::read_signed(&mut rest)?;
+        self.at = self.bytes.len() - rest.len();
+        Ok(value)
+    }
+
     pub(crate) fn byte(&mut self) -> Result<u8> {
         let byte = *self.bytes.get(self.at).ok_or_else(damaged)?;
         self.at += 1;

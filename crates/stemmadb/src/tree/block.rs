@@ -3,8 +3,8 @@
 //! ```text
 //! entries     one after another: shared × 4 + kind (varint); lengths of rest and value (4 bits each, 15: the varint
 //!             that follows has what exceeds 15; that of the rest first); rest of the key; value
-//! restarts    4 bytes each, little-endian: offset of every 16th entry, whose shared part is empty
-//! count       4 bytes, little-endian: number of restarts, at least one
+//! restarts    2 bytes each, little-endian: offset of every 16th entry, whose shared part is empty
+//! count       2 bytes, little-endian: number of restarts, at least one
 //! ```
 //!
 //! *Shared* is the number of leading bytes that a key has in common with the key before it; *rest* and *value* are the
@@ -20,10 +20,12 @@ use crate::varint;
 
 /// A block is finished once it has this many bytes, by default. Larger blocks share more of their keys and need a
 /// smaller index; a point lookup reads a whole block.
+///
+/// Every entry begins within these bytes, so two bytes hold its offset.
 pub(super) const BLOCK_BYTES: usize = 8 << 10;
 
 const RESTART_INTERVAL: usize = 16;
-const OFFSET_BYTES: usize = 4;
+const OFFSET_BYTES: usize = size_of::<u16>();
 /// A length from which on it does not fit into 4 bits.
 const LONG: usize = 15;
 /// Most keys are shorter.
@@ -56,7 +58,7 @@ impl Kind {
 #[derive(Default)]
 pub(super) struct BlockBuilder {
     bytes: Vec<u8>,
-    restarts: Vec<u32>,
+    restarts: Vec<u16>,
     entry_count: usize,
 }
 
@@ -73,7 +75,7 @@ impl BlockBuilder {
     /// Appends an entry; its key is above all keys before it, and has `shared` leading bytes in common with the last.
     pub(super) fn add(&mut self, key: &[u8], shared: usize, kind: Kind, value: &[u8]) {
         let shared = if self.entry_count.is_multiple_of(RESTART_INTERVAL) {
-            self.restarts.push(self.bytes.len() as u32);
+            self.restarts.push(u16::try_from(self.bytes.len()).expect("a full block takes no further entry"));
             0
         } else {
             shared
@@ -95,7 +97,7 @@ impl BlockBuilder {
         for restart in &self.restarts {
             self.bytes.extend_from_slice(&restart.to_le_bytes());
         }
-        self.bytes.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&(self.restarts.len() as u16).to_le_bytes());
         let written = write(&self.bytes);
         self.bytes.clear();
         self.restarts.clear();
@@ -136,7 +138,7 @@ pub(super) struct Block {
     bytes: Arc<[u8]>,
     /// Where the entries end and the restarts begin.
     entries_end: u32,
-    restart_count: u32,
+    restart_count: u16,
 }
 
 /// One entry as it is encoded.
@@ -153,8 +155,8 @@ impl Block {
     /// Takes over the bytes of a block, which are the first `length`; `None` if their end is malformed.
     pub(super) fn new(bytes: Arc<[u8]>, length: usize) -> Option<Self> {
         let count_start = length.checked_sub(OFFSET_BYTES)?;
-        let restart_count = u32::from_le_bytes(bytes.get(count_start..length)?.try_into().ok()?);
-        let entries_end = count_start.checked_sub(OFFSET_BYTES.checked_mul(restart_count as usize)?)?;
+        let restart_count = u16::from_le_bytes(bytes.get(count_start..length)?.try_into().ok()?);
+        let entries_end = count_start.checked_sub(OFFSET_BYTES * usize::from(restart_count))?;
         if restart_count == 0 || entries_end == 0 {
             return None;
         }
@@ -168,7 +170,7 @@ impl Block {
     fn restart(&self, index: usize) -> Option<usize> {
         let start = self.entries_end as usize + OFFSET_BYTES * index;
         let bytes = self.bytes.get(start..start + OFFSET_BYTES)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+        Some(usize::from(u16::from_le_bytes(bytes.try_into().ok()?)))
     }
 
     #[inline]
@@ -207,7 +209,7 @@ impl Block {
 
     /// The index of the last restart whose key is not above `key`; 0 if all are.
     fn restart_before(&self, key: &[u8]) -> Option<usize> {
-        let (mut low, mut high) = (0, self.restart_count as usize);
+        let (mut low, mut high) = (0, usize::from(self.restart_count));
         while low + 1 < high {
             let middle = (low + high) / 2;
             let entry = self.entry(self.restart(middle)?)?;
@@ -343,7 +345,7 @@ impl BlockCursor {
     /// Moves to the last entry of the block.
     pub(super) fn seek_last(&mut self) -> Option<bool> {
         self.interval.clear();
-        self.restarts_before = self.block.restart_count as usize;
+        self.restarts_before = usize::from(self.block.restart_count);
         self.retreat()
     }
 
@@ -381,7 +383,7 @@ impl BlockCursor {
     /// Decodes the entries of one restart interval.
     fn load_interval(&mut self, restart: usize) -> Option<()> {
         let mut offset = self.block.restart(restart)?;
-        let end = match restart + 1 < self.block.restart_count as usize {
+        let end = match restart + 1 < usize::from(self.block.restart_count) {
             true => self.block.restart(restart + 1)?,
             false => self.block.entries_end as usize,
         };
@@ -466,7 +468,7 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), count in 0..4_u32) {
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), count in 0..4_u16) {
             let mut bytes = bytes;
             bytes.extend_from_slice(&count.to_le_bytes());
             let Some(block) = Block::new(bytes.clone().into(), bytes.len()) else { return Ok(()) };

@@ -376,7 +376,7 @@ mod tests {
         let of_manifests = [Progress::Refused, Progress::Opened];
         for (target, expected) in [(runs as fn(&[u8]), &of_runs[..]), (manifest, &of_manifests)] {
             REACHED.take();
-            for seed in 0..1_500 {
+            for seed in 0..4_000 {
                 let mut random = Random::new(seed);
                 let bytes: Vec<u8> = (0..random.below(100)).map(|_| random.number() as u8).collect();
                 target(&bytes);

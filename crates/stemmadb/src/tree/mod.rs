@@ -63,7 +63,7 @@ use run_file::{FileRecord, RunFile};
 use version::Version;
 
 /// The version of the formats of manifest and run files. A tree in an older one is computed again.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
 
 /// Hint for errors about a damaged tree.
 const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the log, nothing is lost";

@@ -101,8 +101,9 @@ proptest! {
         descending in any::<bool>(),
         limit in 1u64..8,
         price_max in 0u64..8,
+        cache_bytes in prop::sample::select(vec![2_048, 4_096, 64 << 20]),
     ) {
-        let mut options = Options::new().background(false);
+        let mut options = Options::new().background(false).cache_bytes(cache_bytes);
         options.column_cost_max = price_max;
         let policy = Policy::default().with_text_bytes_max(16).expect("a good bound");
         let db = Database::in_memory_with(options.index(policy)).expect("in memory");
@@ -145,4 +146,57 @@ proptest! {
             prop_assert_eq!(&all, &expected, "{}", &selector);
         }
     }
+}
+
+/// The paths that have a column in the newest state of the tree.
+fn column_paths(db: &Database) -> Vec<String> {
+    let snapshot = db.snapshot().expect("open");
+    let paths = snapshot.columns.ready_paths().into_iter();
+    paths.map(|path| snapshot.paths().text(path).expect("a known path")).collect()
+}
+
+/// 2,000 documents with two unique numbers, of which the memory holds one column.
+fn two_paths_and_memory_for_one() -> Database {
+    let options = Options::new().background(false).cache_bytes(180_000);
+    let db = Database::in_memory_with(options).expect("in memory");
+    for at in 0..2_000 {
+        db.insert(&format!("{at}"), &json!({"a": at, "b": 2_000 - at})).expect("new");
+    }
+    db.maintenance().checkpoint().expect("in memory");
+    db
+}
+
+fn sort_all(db: &Database, path: &str) {
+    assert_eq!(db.find(Selector::everything()).sort(path).ids().expect("good").count(), 2_000);
+}
+
+/// The first column that was built stayed, read or not, and every other path was read from the tree for good.
+#[test]
+fn a_column_that_is_no_longer_read_gives_way() {
+    let db = two_paths_and_memory_for_one();
+    (0..10).for_each(|_| sort_all(&db, "a"));
+    assert_eq!(column_paths(&db), ["a"]);
+    for _ in 0..10 {
+        sort_all(&db, "b");
+        sort_all(&db, "a");
+        assert_eq!(column_paths(&db), ["a"], "what is read stays");
+    }
+    (0..10).for_each(|_| sort_all(&db, "b"));
+    assert_eq!(column_paths(&db), ["b"]);
+}
+
+/// A snapshot kept the columns of its state, outside of the cache's bound, for as long as it lived.
+#[test]
+fn a_held_snapshot_keeps_no_columns() {
+    let db = two_paths_and_memory_for_one();
+    (0..10).for_each(|_| sort_all(&db, "a"));
+    let held = db.snapshot().expect("open");
+    assert_eq!(held.columns.ready_paths().len(), 1);
+    db.insert("later", &json!({"c": 1})).expect("new");
+    db.maintenance().checkpoint().expect("in memory");
+    db.snapshot().expect("open");
+    assert!(held.columns.ready_paths().is_empty());
+    let sorted = || held.find(Selector::everything()).sort("a").ids().expect("good").count();
+    (0..10).for_each(|_| assert_eq!(sorted(), 2_000));
+    assert!(held.columns.ready_paths().is_empty());
 }
