@@ -31,7 +31,7 @@ enum ReplayedPart {
     /// The memtables that are sealed.
     Sealed,
     /// New documents, whose records are before the position.
-    Bulk(BulkTable, LogPosition),
+    Bulk(Box<BulkTable>, LogPosition),
 }
 
 /// Collects documents with a single record.
@@ -137,7 +137,7 @@ impl Store {
     fn merge_part(&self, part: ReplayedPart) -> Result<()> {
         match part {
             ReplayedPart::Sealed => self.merge_sealed(),
-            ReplayedPart::Bulk(table, log_end) => self.parts.merge_bulk(table, log_end, &mut self.upkeep.lock()),
+            ReplayedPart::Bulk(table, log_end) => self.parts.merge_bulk(*table, log_end, &mut self.upkeep.lock()),
         }
     }
 
@@ -196,7 +196,7 @@ impl Store {
                     merge(ReplayedPart::Sealed)?;
                 }
                 if let Some(bulk) = bulk.as_mut().filter(|bulk| bulk.table.byte_count() >= bulk_bytes_max) {
-                    merge(ReplayedPart::Bulk(std::mem::take(&mut bulk.table), log_end))?;
+                    merge(ReplayedPart::Bulk(Box::new(std::mem::take(&mut bulk.table)), log_end))?;
                 }
                 within = u64::from(frame.end.offset());
                 progress(Progress { done: done + within, total });
@@ -206,7 +206,7 @@ impl Store {
             progress(Progress { done, total });
         }
         match bulk.filter(|bulk| !bulk.table.is_empty()) {
-            Some(bulk) => merge(ReplayedPart::Bulk(bulk.table, log_end)),
+            Some(bulk) => merge(ReplayedPart::Bulk(Box::new(bulk.table), log_end)),
             None => Ok(()),
         }
     }

@@ -5,7 +5,8 @@
 
 use hashbrown::HashMap;
 
-use super::terms::{ChangedTerm, PostingOverlay, Signatures};
+use super::signatures::Signatures;
+use super::terms::{ChangedTerm, PostingOverlay};
 use super::{DOCUMENT_OVERHEAD_BYTES, DocumentState};
 use crate::index::{DocumentNumber, DocumentTerms, PathNumber, Presence};
 use crate::revision::Sequence;

@@ -12,6 +12,7 @@
 
 mod bulk;
 mod id_order;
+mod signatures;
 mod terms;
 
 use std::sync::Arc;
@@ -29,8 +30,9 @@ use crate::value::Body;
 
 pub(crate) use bulk::BulkTable;
 use id_order::{IdOrder, ORDERED_BYTES};
+use signatures::Signatures;
+use terms::PathTerms;
 pub(crate) use terms::{ChangedTerm, MemtableTermWalk, PostingOverlay, TermBatch};
-use terms::{PathTerms, Signatures};
 
 /// Location of a stored revision in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

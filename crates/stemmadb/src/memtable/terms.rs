@@ -7,11 +7,11 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::Memtable;
-use crate::index::{DocumentNumber, PathNumber, Presence, Window};
+use crate::index::{DocumentNumber, PathNumber, Window};
 use crate::revision::Sequence;
 use crate::sync::Mutex;
 
@@ -19,18 +19,18 @@ use crate::tree::{Direction, key_head};
 
 /// A document gained or lost a term at a sequence.
 #[derive(Debug, Clone, Copy)]
-struct Delta {
-    number: DocumentNumber,
+pub(super) struct Delta {
+    pub(super) number: DocumentNumber,
     /// The sequence shifted left by one; the lowest bit is set if the term was gained.
     stamp: u64,
 }
 
 impl Delta {
-    fn new(number: DocumentNumber, sequence: Sequence, gained: bool) -> Self {
+    pub(super) fn new(number: DocumentNumber, sequence: Sequence, gained: bool) -> Self {
         Delta { number, stamp: sequence.0 << 1 | u64::from(gained) }
     }
 
-    fn visible(&self, at: Sequence) -> bool {
+    pub(super) fn visible(&self, at: Sequence) -> bool {
         self.stamp >> 1 <= at.0
     }
 
@@ -50,7 +50,7 @@ pub(crate) struct PostingOverlay {
 
 impl PostingOverlay {
     /// Adds the deltas of a newer memtable (or newer deltas of the same one).
-    fn extend(&mut self, deltas: impl Iterator<Item = Delta>) {
+    pub(super) fn extend(&mut self, deltas: impl Iterator<Item = Delta>) {
         // An upper bound; where there are many deltas, nearly all are visible.
         self.changes.reserve(deltas.size_hint().1.unwrap_or(0));
         self.changes.extend(deltas.map(|delta| (delta.number, delta.gained())));
@@ -418,67 +418,5 @@ impl Iterator for MemtableTermWalk {
         }
         self.fill();
         self.batch.next()
-    }
-}
-
-/// The (path, presence) pairs that documents gained or lost. Documents with the same fields share one list of pairs,
-/// their *signature*, so that a write costs one lookup and one push instead of one for each path.
-#[derive(Default)]
-pub(super) struct Signatures {
-    numbers: HashMap<Box<[(PathNumber, Presence)]>, usize>,
-    /// For each signature its deltas, numbered in insertion order: recovery may add several for one document at the
-    /// same sequence, and their order matters.
-    deltas: Vec<Vec<(u64, Delta)>>,
-    count: u64,
-}
-
-impl Signatures {
-    /// Records that `number` gained or lost every pair of `signature`; returns the approximate memory used.
-    pub(super) fn push(
-        &mut self,
-        signature: &[(PathNumber, Presence)],
-        number: DocumentNumber,
-        sequence: Sequence,
-        gained: bool,
-    ) -> usize {
-        if signature.is_empty() {
-            return 0;
-        }
-        debug_assert!(signature.is_sorted(), "the pairs of a signature are sorted, for binary search");
-        let delta = (self.count, Delta::new(number, sequence, gained));
-        self.count += 1;
-        if let Some(&index) = self.numbers.get(signature) {
-            self.deltas[index].push(delta);
-            return size_of_val(&delta);
-        }
-        self.numbers.insert(signature.into(), self.deltas.len());
-        self.deltas.push(vec![delta]);
-        size_of_val(signature) + 96
-    }
-
-    /// Adds the changes of (`path`, `presence`) as of `at`.
-    pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut PostingOverlay) {
-        let has_pair = |signature: &[_]| signature.binary_search(&(path, presence)).is_ok();
-        let with_pair: SmallVec<[usize; 4]> =
-            self.numbers.iter().filter(|(signature, _)| has_pair(signature)).map(|(_, &index)| index).collect();
-        let visible = |&index: &usize| self.deltas[index].iter().copied().filter(|(_, delta)| delta.visible(at));
-        if let [only] = &with_pair[..] {
-            return overlay.extend(visible(only).map(|(_, delta)| delta));
-        }
-        let mut found = Vec::with_capacity(with_pair.iter().map(|&index| self.deltas[index].len()).sum());
-        found.extend(with_pair.iter().flat_map(visible));
-        // Signatures are visited in arbitrary order; the newest change to a document must come last.
-        if !found.windows(2).all(|pair| pair[0].1.number < pair[1].1.number) {
-            found.sort_unstable_by_key(|(order, delta)| (delta.number, *order));
-        }
-        overlay.extend(found.into_iter().map(|(_, delta)| delta));
-    }
-
-    /// Every pair that occurs, ascending.
-    pub(super) fn all(&self) -> Vec<(PathNumber, Presence)> {
-        let mut all: Vec<_> = self.numbers.keys().flat_map(|signature| signature.iter().copied()).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
     }
 }
