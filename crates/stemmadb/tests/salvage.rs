@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use damage::{Damage, KINDS, segments};
 use stemmadb::salvage::{SalvageReport, Salvaged};
-use stemmadb::{Database, DocumentId, Durability, Edit, Options, Value, testing};
+use stemmadb::{Database, DocumentId, Durability, Edit, File, FileContent, Options, Value, testing};
 
 mod damage;
 
@@ -274,4 +274,126 @@ fn frames_are_recognized_without_any_segment_header() {
     assert_eq!(db.get("last").unwrap().unwrap().get("another").unwrap(), Some("shape".into()));
     let id = DocumentId::new("nothing").unwrap();
     assert!(db.get(id.as_str()).unwrap().is_none());
+}
+
+/// A record of a log's only segment.
+struct LogRecord {
+    range: Range<usize>,
+    /// 3: field names.
+    kind: u8,
+    /// The id of the document, if it is a revision.
+    id: Option<String>,
+}
+
+/// The records of a log by its format: a checksum of 4 bytes, a length, and what it counts.
+fn log_records(log: &[Vec<u8>]) -> Vec<LogRecord> {
+    let mut found = Vec::new();
+    for (segment, frame) in frames(log) {
+        let bytes = &log[segment];
+        let word = u32::from_be_bytes(bytes[frame.start..frame.start + 4].try_into().unwrap());
+        let (mut at, end) = (frame.start + 24, frame.start + 24 + (word & 0x3fff_ffff) as usize);
+        while word >> 30 == 1 && at < end {
+            let (mut length, mut shift, mut fields) = (0, 0, at + 4);
+            loop {
+                length |= usize::from(bytes[fields] & 0x7f) << shift;
+                shift += 7;
+                fields += 1;
+                if bytes[fields - 1] < 0x80 {
+                    break;
+                }
+            }
+            let record = at..fields + length;
+            let kind = bytes[fields];
+            let id = (kind == 1).then(|| {
+                let text = String::from_utf8_lossy(&bytes[record.clone()]);
+                text[text.find("document-").unwrap()..text.find("-end").unwrap() + 4].to_owned()
+            });
+            at = record.end;
+            found.push(LogRecord { range: record, kind, id });
+        }
+    }
+    found
+}
+
+/// A closed database whose documents arrived in three transactions; their attachments are copies of parts of a log.
+fn documents_in_few_frames(directory: &Path) -> PathBuf {
+    let other = directory.join("other.stemma");
+    let db = Database::open_with(&other, options()).unwrap();
+    for number in 1_000..1_500 {
+        db.insert(&id(number), &body(number, 1)).unwrap();
+    }
+    db.close().unwrap();
+    let parts = read_log(&other).split_off(1);
+    let path = directory.join("few.stemma");
+    let db = Database::open_with(&path, Options::new().durability(Durability::None).background(false)).unwrap();
+    for transaction in 0..3 {
+        let put = |number: u64| {
+            let log = &parts[number as usize % parts.len()];
+            let start = (number as usize * 977) % (log.len() - 3_000);
+            let file = || {
+                let blob = db.files().store(&log[start..start + 3_000]).unwrap();
+                let content_type = "application/octet-stream".to_owned();
+                let content = FileContent::Stored { content_type, blob, md5: None, generation: None };
+                File { name: "log".to_owned(), content }
+            };
+            let files = if number.is_multiple_of(7) { vec![file()] } else { Vec::new() };
+            Edit::Put { id: id(number).parse().unwrap(), parent: None, deleted: false, body: body(number, 1), files }
+        };
+        let edits: Vec<Edit> = (transaction * 40..(transaction + 1) * 40).map(put).collect();
+        db.write(|tx| edits.into_iter().try_for_each(|edit| tx.edit(edit).map(|_| ()))).unwrap();
+    }
+    db.close().unwrap();
+    path
+}
+
+/// One flipped bit in a record's length lost all later records of its transaction, up to 340 documents.
+#[test]
+fn a_smear_loses_only_the_records_that_it_touches() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = documents_in_few_frames(directory.path());
+    let sound = read_log(&path);
+    assert_eq!(sound.len(), 1);
+    let records = log_records(&sound);
+    let file = &segments(&path)[0];
+    let mut random = testing::Random::new(number_from("STEMMA_SALVAGE_SEED", 1));
+    let (rounds, mut lost) = (number_from("STEMMA_SALVAGES", 40) * 5, 0);
+    for round in 0..rounds {
+        // Record starts are the weak places; the first frame follows the header of the segment.
+        let record = &records[random.below(records.len() as u64) as usize].range;
+        let start = match round % 2 {
+            0 => record.start + random.below(8) as usize,
+            _ => 64 + random.below(record.end as u64 - 64) as usize,
+        };
+        let length = [1, 1, 5, 50, 500][random.below(5) as usize];
+        let mut damaged = sound[0].clone();
+        let smear = start..(start + length).min(damaged.len());
+        match length {
+            1 => damaged[start] ^= 1 << random.below(8),
+            _ => damaged[smear.clone()].fill_with(|| random.number() as u8),
+        }
+        std::fs::write(file, &damaged).unwrap();
+        let touched = |range: &Range<usize>| damaged[range.clone()] != sound[0][range.clone()];
+        // Documents can't be decoded without their field names.
+        if records.iter().any(|record| record.kind == 3 && touched(&record.range)) {
+            continue;
+        }
+        let mut found = BTreeSet::new();
+        let report = Database::salvage(&path, |item| {
+            if let Salvaged::Revision(revision) = item {
+                let number = revision.id.as_str().trim_start_matches("document-").trim_end_matches("-end");
+                let number = number.parse().unwrap();
+                assert!(number < 120, "from an attachment: {number}");
+                assert_eq!(revision.body, body(number, 1), "never written");
+                found.insert(revision.id.to_string());
+            }
+            Ok(())
+        });
+        report.unwrap();
+        for (range, id) in records.iter().filter_map(|record| Some((&record.range, record.id.as_ref()?))) {
+            assert!(found.contains(id) || touched(range), "round {round}: {smear:?} lost {id} at {range:?}");
+            lost += u32::from(!found.contains(id));
+        }
+    }
+    println!("{rounds} smears lost {lost} records, all of them touched");
+    assert!(lost > 0, "no record was ever lost: the test has no effect");
 }

@@ -6,6 +6,7 @@
 //! for those parents.
 
 mod lineage;
+mod surviving;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::document::attachment::{self, Attachment};
 use crate::index::DocumentNumber;
 use crate::layout::DocumentRow;
 use crate::layout::record::{Record, RevisionRecord};
-use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped, SurvivingPayload};
+use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 use crate::vfs::Vfs;
 
 use lineage::{Ancestry, Lineage};
+use surviving::RecordReader;
 
 /// Describes records that can't be decoded because they need other, damaged records.
 const UNDECODABLE: &str = "whole records that need others";
@@ -98,51 +100,57 @@ pub struct SalvageReport {
 pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
     let damaged_log = DamagedLog::find(&*vfs)?;
     let (mut facts, mut ancestry) = (LogFacts::default(), Ancestry::default());
+    let mut reader = RecordReader::default();
     damaged_log.payloads(&mut |payload| {
-        records(payload, &mut |_, position, record| {
-            facts.learn(position, &record);
-            match &record {
-                Record::Revision(record) => ancestry.learn(record),
-                Record::Snapshot { number, .. } => {
-                    facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
-                }
-                _ => {}
-            }
-            Ok(())
-        })
-        .map(|_| ())
-    })?;
-    let mut lineage = Lineage::new(ancestry);
-    if lineage.has_orphans() {
-        damaged_log.payloads(&mut |payload| {
-            records(payload, &mut |_, position, record| {
-                if let Record::Revision(record) = &record
-                    && !facts.is_not_leaf(position, record)
-                {
-                    lineage.consider(record);
+        reader
+            .read(payload, &mut |_, position, record| {
+                facts.learn(position, &record);
+                match &record {
+                    Record::Revision(record) => ancestry.learn(record),
+                    Record::Snapshot { number, .. } => {
+                        facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
+                    }
+                    _ => {}
                 }
                 Ok(())
             })
             .map(|_| ())
+    })?;
+    let mut lineage = Lineage::new(ancestry);
+    if lineage.has_orphans() {
+        let mut reader = RecordReader::default();
+        damaged_log.payloads(&mut |payload| {
+            reader
+                .read(payload, &mut |_, position, record| {
+                    if let Record::Revision(record) = &record
+                        && !facts.is_not_leaf(position, record)
+                    {
+                        lineage.consider(record);
+                    }
+                    Ok(())
+                })
+                .map(|_| ())
         })?;
     }
     let (reattached_count, ambiguous_count) = lineage.counts();
     let mut report = SalvageReport { reattached_count, ambiguous_count, ..SalvageReport::default() };
     let mut reported = HashSet::new();
+    let mut reader = RecordReader::default();
     damaged_log.payloads(&mut |payload| {
-        let gaps = records(payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
-            Ok(Some(Salvaged::Content { digest, .. })) if !reported.insert(digest) => Ok(()),
-            Ok(Some(found)) => {
-                report.count(&found);
-                visit(found)
-            }
-            Ok(None) => Ok(()),
-            Err(error) => {
-                report.undecodable_count += 1;
-                report.skipped.push(Skipped { what: format!("{UNDECODABLE}: {}", error.message()), ..range });
-                Ok(())
-            }
-        })?;
+        let gaps =
+            reader.read(payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
+                Ok(Some(Salvaged::Content { digest, .. })) if !reported.insert(digest) => Ok(()),
+                Ok(Some(found)) => {
+                    report.count(&found);
+                    visit(found)
+                }
+                Ok(None) => Ok(()),
+                Err(error) => {
+                    report.undecodable_count += 1;
+                    report.skipped.push(Skipped { what: format!("{UNDECODABLE}: {}", error.message()), ..range });
+                    Ok(())
+                }
+            })?;
         report.skipped.extend(gaps);
         Ok(())
     })?;
@@ -245,37 +253,6 @@ impl LogFacts {
             files,
         })
     }
-}
-
-type VisitRecord<'v> = &'v mut dyn FnMut(Skipped, LogPosition, Record<'_>) -> Result<()>;
-
-/// Visits the records among these bytes with their ranges; returns the gaps between them. After a damaged record, the
-/// next one is searched where its length says or in the next frame, and nowhere else: bytes within a document must not
-/// be mistaken for a record.
-fn records(payload: SurvivingPayload<'_>, visit: VisitRecord<'_>) -> Result<Vec<Skipped>> {
-    let SurvivingPayload { position, bytes, is_whole } = payload;
-    let range = |start: usize, end: usize, what: &str| {
-        let at = u64::from(position.offset());
-        let (start, end) = (at + start as u64, at + end as u64);
-        Skipped { file: position.segment_file(), start, end, what: what.to_owned() }
-    };
-    let mut gaps = Vec::new();
-    let mut offset = 0;
-    while bytes[offset..].iter().any(|&byte| byte != 0) {
-        if let Ok((record, length)) = Record::decode(&bytes[offset..]) {
-            visit(range(offset, offset + length, ""), position.advance(offset as u32), record)?;
-            offset += length;
-            continue;
-        }
-        let behind_it = Record::claimed_length(&bytes[offset..]).map(|length| offset + length);
-        let candidates = behind_it.into_iter().chain([DamagedLog::next_payload(offset)]);
-        let is_record = |&next: &usize| bytes.get(next..).is_some_and(|rest| Record::decode(rest).is_ok());
-        let end = candidates.into_iter().find(is_record).unwrap_or(bytes.len());
-        let what = if is_whole { "a record that can't be understood" } else { "the checksum of a record is wrong" };
-        gaps.push(range(offset, end, what));
-        offset = end;
-    }
-    Ok(gaps)
 }
 
 /// Reports the attachment contents in files that are intact, except those reported already.

@@ -160,6 +160,10 @@ impl Record<'_> {
         let length = reader.length()?;
         let end = reader.at + length;
         let covered = bytes.get(CHECKSUM_BYTES..end).ok_or_else(damaged)?;
+        // Cheap: a search for records tries every offset.
+        if !matches!(bytes.get(reader.at), Some(KIND_REVISION..=KIND_CONTENT)) {
+            return Err(damaged());
+        }
         if crc32c::crc32c(covered) != u32::from_be_bytes(*checksum) {
             return Err(damaged());
         }

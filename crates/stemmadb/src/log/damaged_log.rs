@@ -6,6 +6,7 @@
 //! Cost: one read of the log; one segment is in memory at a time.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, PAYLOAD_BYTES_MAX, Seed, frame_bytes};
 use super::mark::ExpectedSegments;
@@ -13,6 +14,7 @@ use super::position::LogPosition;
 use super::segment::{
     DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name,
 };
+use crate::revision::Sequence;
 use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
@@ -33,12 +35,17 @@ pub struct Skipped {
 }
 
 /// Bytes of the log that may hold records.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SurvivingPayload<'a> {
     pub(crate) position: LogPosition,
     pub(crate) bytes: &'a [u8],
     /// Whether the bytes are the payload of a valid frame. Otherwise they may contain records, from the first byte on.
     pub(crate) is_whole: bool,
+    /// Whether a valid header precedes them: the first new revision among them has the first of `sequences`.
+    pub(crate) has_header: bool,
+    /// The sequences that new revisions among them can have. None if no later frame shows that the bytes were written
+    /// for this place: they may be left from an earlier use of the file.
+    pub(crate) sequences: Option<Range<Sequence>>,
 }
 
 /// A damaged log, opened for reading only.
@@ -87,13 +94,12 @@ impl<'a> DamagedLog<'a> {
             let bytes = read(self.vfs, segment.number).bytes;
             segment.walk(&bytes, &mut |found| match found {
                 ScanItem::Data(payload) => visit(payload),
-                ScanItem::Gap { start, end } => {
+                ScanItem::Gap { start, end, sequences } => {
                     // If only a frame's header is damaged, its records are still intact.
                     let start = start + FRAME_HEADER_BYTES as usize;
                     let position = LogPosition::new(segment.number, start as u32);
-                    bytes
-                        .get(start..end)
-                        .map_or(Ok(()), |bytes| visit(SurvivingPayload { position, bytes, is_whole: false }))
+                    let Some(bytes) = bytes.get(start..end) else { return Ok(()) };
+                    visit(SurvivingPayload { position, bytes, is_whole: false, has_header: false, sequences })
                 }
                 ScanItem::Mark(_) => Ok(()),
             })
@@ -153,6 +159,7 @@ enum ScanItem<'a> {
     Gap {
         start: usize,
         end: usize,
+        sequences: Option<Range<Sequence>>,
     },
 }
 
@@ -160,28 +167,59 @@ impl Segment {
     fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(ScanItem<'b>) -> Result<()>) -> Result<()> {
         let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let mut offset = SEGMENT_HEADER_BYTES as usize;
+        let mut last_sequence = Sequence::ZERO;
         while offset < used {
             let Some(header) = self.header_at(bytes, offset) else {
-                let next = (offset..used)
-                    .step_by(ALIGNMENT as usize)
-                    .find(|&place| self.header_at(bytes, place).is_some())
-                    .unwrap_or(used);
-                visit(ScanItem::Gap { start: offset, end: next })?;
-                offset = next;
+                let next = self.next_frame(bytes, offset);
+                let later = next.map(|place| self.next_sequence(bytes, place));
+                let (start, end) = (offset, next.unwrap_or(used));
+                visit(ScanItem::Gap { start, end, sequences: later.map(|later| last_sequence..later) })?;
+                offset = end;
                 continue;
             };
             let start = offset + FRAME_HEADER_BYTES as usize;
             let payload = &bytes[start..start + header.payload_bytes as usize];
             let is_whole = crc32c::crc32c(payload) == header.payload_checksum;
             let position = LogPosition::new(self.number, start as u32);
+            offset += header.frame_bytes() as usize;
             match header.kind {
-                FrameKind::Data => visit(ScanItem::Data(SurvivingPayload { position, bytes: payload, is_whole }))?,
+                FrameKind::Data => {
+                    last_sequence = header.first_sequence;
+                    let sequences = last_sequence..match is_whole {
+                        true => Sequence::EVERYTHING,
+                        false => self.next_sequence(bytes, offset),
+                    };
+                    let (has_header, sequences) = (true, Some(sequences));
+                    visit(ScanItem::Data(SurvivingPayload {
+                        position,
+                        bytes: payload,
+                        is_whole,
+                        has_header,
+                        sequences,
+                    }))?;
+                }
                 FrameKind::Mark if is_whole => visit(ScanItem::Mark(payload))?,
                 FrameKind::Mark | FrameKind::Seal => {}
             }
-            offset += header.frame_bytes() as usize;
         }
         Ok(())
+    }
+
+    /// The offset of the first valid frame from `offset` on.
+    fn next_frame(&self, bytes: &[u8], offset: usize) -> Option<usize> {
+        (offset..bytes.len()).step_by(ALIGNMENT as usize).find(|&place| self.header_at(bytes, place).is_some())
+    }
+
+    /// The first sequence of the first transaction from `offset` on; the highest one if there is no transaction.
+    fn next_sequence(&self, bytes: &[u8], mut offset: usize) -> Sequence {
+        while let Some(place) = self.next_frame(bytes, offset) {
+            match self.header_at(bytes, place) {
+                Some(header) if header.kind == FrameKind::Data => return header.first_sequence,
+                Some(header) => offset = place + header.frame_bytes() as usize,
+                None => break,
+            }
+        }
+        Sequence::EVERYTHING
     }
 
     /// The header at `offset` if its frame ends within `bytes`.
