@@ -195,6 +195,8 @@ pub struct Limits {
     pub connection_count: usize,
     /// The maximum number of connections of one address; more are closed.
     pub connection_count_per_address: usize,
+    /// The maximum number of live queries, over all databases; further ones are refused with 503.
+    pub watch_count: usize,
     /// The time that running requests have to finish when the server stops.
     pub grace: Duration,
 }
@@ -211,6 +213,7 @@ impl Default for Limits {
             stall_timeout: Duration::from_secs(60),
             connection_count: 4096,
             connection_count_per_address: 1024,
+            watch_count: 10_000,
             grace: Duration::from_secs(5),
         }
     }

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
@@ -33,6 +33,10 @@ use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
+
+/// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
+/// 300 clients that connect at once wait for a second or more.
+const BACKLOG: u32 = 4096;
 
 /// A running server. Dropping it aborts the server; [`Server::stop`] shuts it down gracefully.
 pub struct Server {
@@ -78,8 +82,7 @@ impl Server {
         let outbound = OutboundClient::new(&config.replicator)?;
         let dashboard = Dashboard::open(config.dashboard.as_deref())?;
         let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
-        let listener = TcpListener::bind(config.address)
-            .await
+        let listener = listen(config.address)
             .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
         let command = match &config.scripts {
@@ -100,6 +103,7 @@ impl Server {
             retry_wait_max: config.replicator.retry_wait_max,
             stopping: stopped.clone(),
         }));
+        let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
             config: Config { address, ..config },
             settings,
@@ -113,7 +117,7 @@ impl Server {
             started: Instant::now(),
             memory,
             uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
-            watches: Arc::new(Semaphore::new(crate::watch::WATCHES_MAX)),
+            watches: Arc::new(Semaphore::new(watch_count)),
             stopping: stopped.clone(),
             openapi,
         };
@@ -192,6 +196,15 @@ fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Resu
     }
     let (administrators, generated) = Administrators::load(&settings.config(), directory)?;
     Ok((Authenticator::new(settings.clone(), administrators, Tokens::load(directory)?, secret)?, generated))
+}
+
+/// Listens on an address. Must be called within a runtime.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted server must not wait for the connections of its predecessor to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn accept(

@@ -76,3 +76,28 @@ async fn connections_beyond_the_limit_wait() {
     drop(first);
     server.stop().await;
 }
+
+/// The kernel drops attempts to connect beyond the backlog, and the clients try again only after a second or more.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_clients_connect_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    // The server accepts one connection; all others wait in the backlog.
+    let limits = Limits { connection_count: 1, ..Limits::default() };
+    let config = Config { limits, address: ([127, 0, 0, 1], 0).into(), ..Config::new(directory.path()) };
+    let server = Server::start(config).await.unwrap();
+    let address = server.address();
+    let mut first = connect(address, 1).await;
+    assert!(is_served(&mut first));
+    let connecting = async {
+        let mut waiting = Vec::new();
+        for _ in 0..400 {
+            waiting.push(connect(address, 1).await);
+        }
+        waiting
+    };
+    // Beyond the backlog, connecting fails only after minutes of attempts.
+    let waiting = tokio::time::timeout(Duration::from_secs(30), connecting).await;
+    assert_eq!(waiting.map(|waiting| waiting.len()), Ok(400));
+    drop(first);
+    server.stop().await;
+}

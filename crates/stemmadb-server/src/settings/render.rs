@@ -45,13 +45,11 @@ fn quoted(values: &[String]) -> String {
 
 /// The table of all settings, as Markdown.
 pub fn guide() -> String {
-    let mut page = "| key | flag | variable | what it is | default |\n|---|---|---|---|---|\n".to_owned();
+    let mut page = "| key | what it is | default |\n|---|---|---|\n".to_owned();
     for setting in settings() {
-        let flag = setting.flag().map_or("none: it is a secret".to_owned(), |flag| format!("`--{flag}`"));
         let default = Some(setting.default_text()).filter(|text| !text.is_empty());
         let default = default.map_or(String::new(), |text| format!("`{text}`"));
-        writeln!(page, "| `{}` | {flag} | `{}` | {} | {default} |", setting.name, setting.variable(), setting.help)
-            .ok();
+        writeln!(page, "| `{}` | {} | {default} |", setting.name, setting.help).ok();
     }
     page
 }

@@ -225,6 +225,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("limits.connection_count_per_address" Count limits.connection_count_per_address,
         "Maximum number of connections of one address; more are closed"
     ),
+    setting!("limits.watch_count" Count limits.watch_count,
+        "Maximum number of live queries; more are refused with 503"
+    ),
     setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];
 

@@ -32,9 +32,6 @@ use transport::Transport;
 
 pub(crate) use request::WatchRequest;
 
-/// The most live queries at the same time, over all databases.
-pub(crate) const WATCHES_MAX: usize = 4096;
-
 /// The number of batches that are buffered for a client.
 const BATCHES_BUFFERED: usize = 2;
 
@@ -46,9 +43,10 @@ const BATCHES_BUFFERED: usize = 2;
 /// - 403 if a page of another origin requests a WebSocket.
 pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchRequest) -> Result<HttpResponse> {
     let permit = call.state.watches.clone().try_acquire_owned();
-    let too_many =
-        |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "There are too many live queries");
-    let permit = permit.map_err(too_many)?;
+    let count_max = call.state.config.limits.watch_count;
+    let too_many = || format!("There are {count_max} live queries already: end some, or raise limits.watch_count");
+    let permit =
+        permit.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", too_many()))?;
     let stall_timeout = call.state.config.limits.stall_timeout;
     let (answer, transport) = if socket::is_requested(&call) {
         let (answer, upgrade) = socket::accept(&mut call)?;
