@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn signed_numbers_near_zero_take_one_byte() {
-        for (number, length) in [(0, 1), (-1, 1), (63, 1), (-64, 1), (64, 2), (-65, 2), (i64::MAX, 10), (i64::MIN, 10)] {
+        for (number, length) in [(0, 1), (-1, 1), (63, 1), (-64, 1), (64, 2), (-65, 2), (i64::MAX, 10), (i64::MIN, 10)]
+        {
             let mut bytes = Vec::new();
             write_signed(number, &mut bytes);
             assert_eq!(bytes.len(), length, "{number}");

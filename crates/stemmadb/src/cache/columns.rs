@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicU64, Ordering as MemoryOrdering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 use memchr::memmem;
@@ -42,7 +42,7 @@ const UNKNOWN_COST: u64 = 1 << 16;
 /// The approximate time to copy a row, in nanoseconds.
 const ROW_NANOS: u64 = 60;
 /// A column may be built after only 1/`IDLE_DISCOUNT` of its cost was spent on reads, if the last build was at least
-/// `IDLE_SHARE` times as long ago as this one takes.
+/// `IDLE_SHARE` times as long ago as this one takes; in the place of others, if they were not read for as long.
 const IDLE_DISCOUNT: u64 = 32;
 const IDLE_SHARE: u64 = 20;
 /// The fewest bytes of a column for each value, besides its documents: its key and two offsets.
@@ -238,8 +238,6 @@ pub(crate) struct Columns {
     paths: RwLock<Option<HashMap<PathNumber, ColumnState>>>,
     /// The size of all columns.
     byte_count: AtomicU64,
-    /// The number of reads without a column, which is the clock of `last_read` and `first_counted`.
-    miss_count: AtomicU64,
     /// Locked while a column is built.
     building: Mutex<()>,
 }
@@ -250,6 +248,7 @@ enum ColumnState {
     NotBuilt(Demand),
     Ready {
         column: Arc<Column>,
+        /// In nanoseconds since the database was opened.
         last_read: AtomicU64,
     },
     /// The column exceeds the memory bound even without any other.
@@ -261,6 +260,7 @@ enum ColumnState {
 struct Demand {
     /// The number of rows that were read without it since `first_counted`.
     rows: u64,
+    /// In nanoseconds since the database was opened.
     first_counted: u64,
     /// Computed once it is needed.
     estimate: Option<Estimate>,
@@ -296,7 +296,6 @@ impl Columns {
             budget,
             paths: RwLock::new(Some(HashMap::new())),
             byte_count: AtomicU64::new(0),
-            miss_count: AtomicU64::new(0),
             building: Mutex::default(),
         }
     }
@@ -306,7 +305,7 @@ impl Columns {
         if self.budget.bytes_max == 0 {
             return;
         }
-        let now = self.miss_count.fetch_add(1, MemoryOrdering::Relaxed) + 1;
+        let now = self.budget.now();
         let mut paths = self.paths.write();
         let Some(paths) = &mut *paths else { return };
         let new = ColumnState::NotBuilt(Demand { first_counted: now, ..Demand::default() });
@@ -337,11 +336,14 @@ impl Columns {
         if let Found::Column(column) = self.find(path) {
             return Ok(Some(column));
         }
-        if estimate.bytes_min > self.room() && demand.rows < estimate.cost {
+        let is_paid = demand.rows >= estimate.cost;
+        let since = if is_paid { demand.first_counted } else { self.budget.idle_since(estimate.cost).unwrap_or(0) };
+        let has_room = self.make_room(estimate.bytes_min, since);
+        if !has_room && !is_paid {
             return Ok(None);
         }
         let mut built = None;
-        if self.make_room(estimate.bytes_min, demand.first_counted) {
+        if has_room {
             built = Column::read(tree, path, estimate.entry_count, self.room())?.map(Arc::new);
             self.budget.record_build();
         }
@@ -349,13 +351,13 @@ impl Columns {
             Some(column) => {
                 let used_bytes = self.byte_count.fetch_add(column.byte_count(), MemoryOrdering::Relaxed);
                 debug_assert!(used_bytes + column.byte_count() <= self.budget.bytes_max, "columns stay within memory");
-                ColumnState::Ready { column: Arc::clone(column), last_read: AtomicU64::new(self.now()) }
+                ColumnState::Ready { column: Arc::clone(column), last_read: AtomicU64::new(self.budget.now()) }
             }
             None if estimate.bytes_min.max(self.room()) >= self.budget.bytes_max => ColumnState::TooLarge,
             // Counted anew, and larger than what was tried.
             None => ColumnState::NotBuilt(Demand {
                 rows: 0,
-                first_counted: self.now(),
+                first_counted: self.budget.now(),
                 estimate: Some(Estimate { bytes_min: estimate.bytes_min.max(self.room() + 1), ..estimate }),
             }),
         };
@@ -369,12 +371,12 @@ impl Columns {
         let Some(paths) = &*paths else { return Found::Nothing };
         match paths.get(&path) {
             Some(ColumnState::Ready { column, last_read }) => {
-                last_read.store(self.now(), MemoryOrdering::Relaxed);
+                last_read.store(self.budget.now(), MemoryOrdering::Relaxed);
                 Found::Column(Arc::clone(column))
             }
             Some(ColumnState::NotBuilt(demand)) => Found::Demand(*demand),
             Some(ColumnState::TooLarge) => Found::Nothing,
-            None => Found::Demand(Demand { first_counted: self.now(), ..Demand::default() }),
+            None => Found::Demand(Demand { first_counted: self.budget.now(), ..Demand::default() }),
         }
     }
 
@@ -382,10 +384,6 @@ impl Columns {
         if let Some(paths) = &mut *self.paths.write() {
             paths.insert(path, state);
         }
-    }
-
-    fn now(&self) -> u64 {
-        self.miss_count.load(MemoryOrdering::Relaxed)
     }
 
     fn room(&self) -> u64 {
@@ -454,22 +452,32 @@ struct ColumnBudget {
     bytes_max: u64,
     /// An upper bound on every column's estimated cost.
     cost_max: u64,
-    /// When a column was last built, for any state; initially, when the database was opened.
-    last_built: Mutex<Instant>,
+    opened: Instant,
+    /// When a column was last built, for any state, in nanoseconds since `opened`.
+    last_built: AtomicU64,
 }
 
 impl ColumnBudget {
+    /// Nanoseconds since the database was opened.
+    fn now(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
+    }
+
     /// Whether a column of this cost may be built now: either reads without it have cost as much, or a fraction of that
     /// if little time was spent on building columns lately.
     fn allows(&self, spent_rows: u64, cost: u64) -> bool {
         spent_rows >= cost
             || spent_rows >= cost / IDLE_DISCOUNT
-                && self.last_built.lock().elapsed()
-                    >= Duration::from_nanos(ROW_NANOS.saturating_mul(IDLE_SHARE).saturating_mul(cost))
+                && self.idle_since(cost).is_some_and(|idle| self.last_built.load(MemoryOrdering::Relaxed) <= idle)
+    }
+
+    /// `IDLE_SHARE` times as long ago as building takes, if the database was open then.
+    fn idle_since(&self, cost: u64) -> Option<u64> {
+        self.now().checked_sub(ROW_NANOS.saturating_mul(IDLE_SHARE).saturating_mul(cost))
     }
 
     fn record_build(&self) {
-        *self.last_built.lock() = Instant::now();
+        self.last_built.store(self.now(), MemoryOrdering::Relaxed);
     }
 }
 
@@ -492,7 +500,7 @@ impl ColumnCache {
     pub(crate) fn new(bytes_max: u64, cost_max: u64) -> Self {
         let histogram_bytes = bytes_max / HISTOGRAM_SHARE;
         let bytes_max = (bytes_max - histogram_bytes).min(u64::from(u32::MAX));
-        let budget = ColumnBudget { bytes_max, cost_max, last_built: Mutex::new(Instant::now()) };
+        let budget = ColumnBudget { bytes_max, cost_max, opened: Instant::now(), last_built: AtomicU64::new(0) };
         let histograms = HistogramCache::new(histogram_bytes);
         ColumnCache { histograms, budget: Arc::new(budget), newest: RwLock::new(None) }
     }
@@ -524,5 +532,55 @@ impl ColumnCache {
             older.columns.retire();
         }
         columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES_MAX: u64 = 1_000;
+
+    /// Columns of the paths 1, 2, … with these sizes and times of the last read.
+    fn columns(ready: &[(u64, u64)]) -> Columns {
+        let budget = ColumnBudget {
+            bytes_max: BYTES_MAX,
+            cost_max: u64::MAX,
+            opened: Instant::now(),
+            last_built: AtomicU64::new(0),
+        };
+        let columns = Columns::new(Arc::new(budget));
+        for (path, &(bytes, last_read)) in (1..).zip(ready) {
+            let column = Arc::new(Column { keys: vec![0; bytes as usize], ..Column::default() });
+            columns.byte_count.fetch_add(bytes, MemoryOrdering::Relaxed);
+            columns.set(PathNumber(path), ColumnState::Ready { column, last_read: AtomicU64::new(last_read) });
+        }
+        columns
+    }
+
+    fn left(columns: &Columns) -> Vec<u32> {
+        let mut paths: Vec<u32> = columns.ready_paths().into_iter().map(|path| path.0).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    #[test]
+    fn room_is_made_by_dropping_what_was_not_read_for_longest() {
+        let ready = [(300, 30), (300, 10), (300, 20)];
+        for (bytes, since, expected) in [
+            (100, 0, Some(&[1, 2, 3][..])),
+            (101, 10, None),
+            (101, 11, Some(&[1, 3])),
+            (400, 100, Some(&[1, 3])),
+            (401, 100, Some(&[1])),
+            (401, 20, None),
+            (1_000, 100, Some(&[])),
+            (1_001, 100, None),
+        ] {
+            let columns = columns(&ready);
+            assert_eq!(columns.make_room(bytes, since), expected.is_some(), "{bytes} {since}");
+            assert_eq!(left(&columns), expected.unwrap_or(&[1, 2, 3]), "{bytes} {since}");
+            assert_eq!(columns.byte_count.load(MemoryOrdering::Relaxed), left(&columns).len() as u64 * 300);
+        }
     }
 }
