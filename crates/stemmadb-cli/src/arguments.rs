@@ -1,9 +1,11 @@
 //! Command-line definitions: subcommands, arguments, and their help.
 
+mod aggregate;
 mod attachments;
 mod mirror;
 mod salvage;
 mod serve;
+mod update;
 
 use std::path::PathBuf;
 
@@ -11,10 +13,12 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::input::InputFormat;
+pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
 pub(crate) use mirror::Mirror;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
+pub(crate) use update::{Delete, Update};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -73,7 +77,11 @@ pub(crate) enum Command {
     ///
     /// `_id` and `_rev` are the first fields. The exit status is 1 if the document does not exist.
     Get(Get),
-    /// Delete a document
+    /// Change fields of a document, or of all that match
+    ///
+    /// Other fields and attachments stay as they are. Prints the new revision, or the number of changed documents.
+    Update(Update),
+    /// Delete a document, or all that match
     ///
     /// The deletion remains in the changes feed, so that followers and replicas receive it.
     Delete(Delete),
@@ -107,6 +115,10 @@ pub(crate) enum Command {
     ///
     /// Reads no documents if the indexes are sufficient.
     Count(Count),
+    /// Compute counts, sums and other figures, also by group
+    ///
+    /// Reads no documents if the indexes are sufficient.
+    Aggregate(Aggregate),
     /// Print the changes feed, or follow it
     ///
     /// Prints the latest change of each document, in sequence order and without gaps.
@@ -161,11 +173,23 @@ pub(crate) enum Command {
     ///
     /// Implements the CouchDB protocol, for PouchDB and other CouchDB clients. Runs until interrupted.
     Serve(Serve),
+    /// Print a completion script for a shell
+    ///
+    /// For bash, add `source <(stemma completions bash)` to ~/.bashrc. For fish, run `stemma completions fish >
+    /// ~/.config/fish/completions/stemma.fish`. For zsh, write it to a file named _stemma in a directory of $fpath.
+    Completions(Completions),
     /// Start an interactive shell
     ///
     /// Accepts the same commands without the database argument, with history and completion. Creates the database if it
     /// does not exist.
     Shell(Shell),
+}
+
+/// The arguments of `stemma completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// The arguments of `stemma import`.
@@ -205,6 +229,9 @@ pub(crate) struct Import {
     /// Read these CSV columns as text, or all columns
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
     pub(crate) text: Option<Vec<String>>,
+    /// Skip documents that can't be imported and write them to this new file, one on a line
+    #[arg(long, value_name = "FILE", conflicts_with = "revisions")]
+    pub(crate) skip_bad: Option<PathBuf>,
     /// Number of documents per acknowledged batch
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,
@@ -254,7 +281,10 @@ pub(crate) struct DurabilityArgument {
 #[command(after_long_help = "Examples:\n\n  \
     stemma export library.stemma > books.jsonl\n  \
     stemma export library.stemma books.jsonl\n  \
-    stemma export library.stemma | zstd > books.jsonl.zst")]
+    stemma export library.stemma | zstd > books.jsonl.zst\n  \
+    stemma export library.stemma old.jsonl --where '{\"year\": {\"$lt\": 1900}}'\n  \
+    stemma export library.stemma books.csv --fields _id,title,publisher.city\n\n\
+    A file name that ends in .csv selects CSV: one column for each of --fields, or for each top-level field.")]
 pub(crate) struct Export {
     /// The database directory
     pub(crate) database: PathBuf,
@@ -264,6 +294,24 @@ pub(crate) struct Export {
     /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
+    /// Export only the documents that match this selector, a JSON object
+    #[arg(long = "where", value_name = "SELECTOR", default_value = "{}", hide_default_value = true)]
+    pub(crate) selector: String,
+    /// The output format; selected by the file name by default
+    #[arg(long)]
+    pub(crate) format: Option<ExportFormat>,
+    /// Export only these fields
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    pub(crate) fields: Vec<String>,
+}
+
+/// A format of `stemma export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// JSON Lines
+    Jsonl,
+    /// CSV; arrays and objects are cells of JSON
+    Csv,
 }
 
 /// The arguments of `stemma put`.
@@ -313,25 +361,6 @@ pub(crate) struct Get {
     /// Add the conflicting leaf revisions as `_conflicts`
     #[arg(long)]
     pub(crate) conflicts: bool,
-    #[command(flatten)]
-    pub(crate) output: OutputOptions,
-}
-
-/// The arguments of `stemma delete`.
-#[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n\n  \
-    stemma delete library.stemma emma\n  \
-    stemma delete library.stemma emma --rev 2-9c0a…   # only if this is the current revision")]
-pub(crate) struct Delete {
-    /// The database directory
-    pub(crate) database: PathBuf,
-    /// The document's id
-    pub(crate) id: String,
-    /// The revision to delete; by default the current one
-    #[arg(long, value_name = "REVISION")]
-    pub(crate) rev: Option<String>,
-    #[command(flatten)]
-    pub(crate) durability: DurabilityArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }

@@ -6,6 +6,7 @@ mod attachments;
 mod indexes;
 mod mirror;
 mod salvage;
+mod update;
 mod views;
 
 use std::collections::BTreeSet;
@@ -69,6 +70,7 @@ pub(crate) struct GetOptions<'a> {
 }
 
 /// A query with its output options.
+#[derive(Default)]
 pub(crate) struct FindRequest {
     pub(crate) selector: Value,
     pub(crate) sort: Vec<SortKey>,
@@ -405,9 +407,19 @@ impl Database {
         Ok(if analyze { find.explain_analyze()? } else { find.explain()? })
     }
 
+    /// Hints for a query that finds nothing.
+    pub(crate) fn query_hints(&self, request: &FindRequest) -> Result<Vec<String>> {
+        Ok(self.build_find(request)?.hints()?)
+    }
+
     /// Counts the documents that match.
     pub(crate) fn count(&self, selector: &Value) -> Result<u64> {
         Ok(self.inner.find(Selector::parse(selector)?).count()?)
+    }
+
+    /// Computes the figures of an aggregation: the value of each group, and its figures.
+    pub(crate) fn aggregate(&self, request: &Value) -> Result<Vec<(Value, Object)>> {
+        Ok(stemmadb::Aggregation::parse(request)?.rows(&self.inner.snapshot()?)?)
     }
 
     /// Returns up to `limit` ids that begin with `prefix`, in order.

@@ -129,6 +129,16 @@ impl Failure {
         &self.reason
     }
 
+    /// Whether another writer changed the document meanwhile.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.error == "conflict"
+    }
+
+    /// Adds the document that the failure is about to the reason.
+    pub(crate) fn within(self, id: &str) -> Self {
+        Failure { reason: format!("{id}: {}", self.reason).into(), ..self }
+    }
+
     pub(crate) fn header(&self) -> Option<&(HeaderName, String)> {
         self.header.as_ref()
     }

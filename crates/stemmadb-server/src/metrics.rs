@@ -87,7 +87,7 @@ impl Metrics {
 
 /// The label of a method; `other` for unknown ones, since clients can send any.
 fn method_label(method: &Method) -> &'static str {
-    let all = ["GET", "HEAD", "PUT", "POST", "DELETE", "COPY", "OPTIONS"];
+    let all = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "COPY", "OPTIONS"];
     all.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
 }
 

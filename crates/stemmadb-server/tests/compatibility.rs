@@ -9,7 +9,7 @@ fn root() -> PathBuf {
 /// The cells of the rows that start with HTTP methods. A row can list several methods and paths, separated by commas.
 fn rows() -> Vec<Vec<String>> {
     let page = std::fs::read_to_string(root().join("docs/couchdb-compatibility.md")).unwrap();
-    let methods = ["GET", "PUT", "POST", "DELETE", "COPY"];
+    let methods = ["GET", "PUT", "POST", "DELETE", "PATCH", "COPY"];
     let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     page.lines()
         .filter(|line| line.starts_with("| "))

@@ -28,7 +28,7 @@ use crate::revision::{DocumentId, Revision, Sequence};
 use crate::sync::Mutex;
 use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::Tree;
-use crate::value::Value;
+use crate::value::{Patch, Value};
 use crate::vfs::{DatabaseLock, MemoryVfs, Vfs};
 use crate::view::{OpenView, View, ViewRegistry};
 
@@ -210,6 +210,51 @@ impl Database {
     /// object.
     pub fn upsert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
         self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Changes parts of the document `id`, whatever its current revision, and keeps the rest; returns the new revision,
+    /// or the current one if the patch changes nothing.
+    ///
+    /// The change is atomic: no other write happens between reading the document and writing it. To change only a given
+    /// revision, apply [`Edit::Update`].
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such document; `Invalid` if the patch is malformed or doesn't fit the document;
+    /// `Duplicate` if it gets a value that a unique index already holds.
+    pub fn update(&self, id: &str, patch: &Patch) -> Result<Revision> {
+        self.edit(Edit::Update { id: DocumentId::new(id)?, revision: None, patch: patch.clone() })
+    }
+
+    /// Applies a patch to all documents that match a query, in one transaction; returns how many of them changed.
+    ///
+    /// All documents change or none. Costs memory in proportion to the changed documents, and other writers wait:
+    /// change millions of documents in several calls, with a query that has a limit and leaves out what is done.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, Patch, field};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// # db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// let count = db.update_where(field("year").lt(1970), &Patch::new().set("is_old", true))?;
+    /// assert_eq!(count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the query or the patch is malformed, or the patch doesn't fit a document; those of
+    /// [`Database::write`].
+    pub fn update_where(&self, query: impl Into<Query>, patch: &Patch) -> Result<u64> {
+        transact::update_where(self.store(), self.durability, query.into(), patch)
+    }
+
+    /// Deletes all documents that match a query, in one transaction; returns how many were deleted. Costs as
+    /// [`Database::update_where`] does.
+    ///
+    /// # Errors
+    /// `Invalid` if the query is malformed; those of [`Database::write`].
+    pub fn delete_where(&self, query: impl Into<Query>) -> Result<u64> {
+        transact::delete_where(self.store(), self.durability, query.into())
     }
 
     /// Deletes the document `id` if its current revision is `revision`; returns the deletion's revision.

@@ -85,15 +85,15 @@ pub use options::Clock;
 pub use options::{Durability, Options};
 pub use publish::Notifier;
 pub use query::{
-    Cancellation, Explanation, Field, Find, GroupBy, Query, QueryRows, Selector, Sort, Summary, all_of, any_of,
-    element, field, not,
+    Aggregation, Cancellation, Explanation, Field, Find, GroupBy, Query, QueryRows, Selector, Sort, Summary, all_of,
+    any_of, element, field, not,
 };
 pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
 pub use replicate::{Replication, ReplicationStats};
 pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{ForeignPolicy, Schema};
 pub use transact::Attempt;
-pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
+pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Patch, Path, Value};
 pub use view::{Access, DeclaredView, Emitter, OpenView, Reduction, Refresh, View, ViewQuery};
 
 /// Replicating with databases that are reached in other ways: the [`Peer`](replication::Peer) trait and its types.

@@ -1,11 +1,11 @@
-//! `stemma put`, `get` and `delete`: one document.
+//! `stemma put` and `get`: one document.
 
 use std::path::Path;
 
 use stemmadb::{Object, Value};
 
 use super::{Session, argument, write_result};
-use crate::arguments::{Delete, Get, Put};
+use crate::arguments::{Get, Put};
 use crate::database::{DocumentWrite, GetOptions, WriteMode};
 use crate::failure::{Failure, Result};
 use crate::input::{self, DocumentOrigin, Source, TextPosition};
@@ -27,15 +27,6 @@ pub(super) fn get(get: &Get, session: Session<'_>) -> Result<()> {
     let document = session.with(&get.database, |db| db.get(&get.id, options))?;
     let mut printer = Printer::new(OutputFormat::choose(get.output, OutputFormat::PrettyJson));
     printer.record(document)?;
-    printer.flush()
-}
-
-/// Deletes a document and prints the revision of the deletion.
-pub(super) fn delete(delete: &Delete, session: Session<'_>) -> Result<()> {
-    let revision = session
-        .with(&delete.database, |db| db.delete(&delete.id, delete.rev.as_deref(), delete.durability.durability))?;
-    let mut printer = Printer::new(OutputFormat::choose(delete.output, OutputFormat::Table));
-    printer.record(write_result(&delete.id, &revision))?;
     printer.flush()
 }
 

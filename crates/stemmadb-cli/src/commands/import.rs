@@ -2,13 +2,15 @@
 //!
 //! One thread reads and parses while another writes the previous batch. At most three batches are in memory.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use stemmadb::Value;
 
-use super::Session;
+use super::{Session, attachment};
 use crate::arguments::{Import, OnConflict};
 use crate::database::{self, Database, DocumentWrite, WriteMode};
 use crate::failure::{self, Exit, Failure, Result};
@@ -30,11 +32,15 @@ pub(super) fn run(import: &Import, session: Session<'_>) -> Result<()> {
     session.with_new(&import.database, |db| {
         let progress = Progress::for_bytes("import", bytes);
         let mut tally = Tally::default();
-        let outcome = read_and_write(import, source, &options, db, &progress, &mut tally);
+        let bad_documents = import.skip_bad.as_deref().map(BadDocuments::create).transpose()?;
+        let outcome = read_and_write(import, source, &options, db, &progress, &mut tally, bad_documents);
         let summary = tally.summary(&progress);
         drop(progress);
         if outcome.is_ok() || tally.written > 0 {
             failure::notice(summary);
+        }
+        if let (Some(file), 1..) = (&import.skip_bad, tally.bad) {
+            failure::hint(format!("{} documents could not be imported: they are in {}", tally.bad, file.display()));
         }
         outcome.map_err(|failure| match failure.exit() {
             Exit::Done => failure,
@@ -67,7 +73,7 @@ fn input_options(import: &Import) -> Result<InputOptions> {
         Some(names) if names.is_empty() => TextColumns::All,
         Some(names) => TextColumns::Named(names.clone()),
     };
-    Ok(InputOptions { format, array_path, delimiter, text_columns: text })
+    Ok(InputOptions { format, array_path, delimiter, text_columns: text, by_line: import.skip_bad.is_some() })
 }
 
 fn parse_path(option: &str, path: &str) -> Result<stemmadb::Path> {
@@ -79,6 +85,8 @@ fn parse_path(option: &str, path: &str) -> Result<stemmadb::Path> {
 struct Tally {
     written: u64,
     skipped: u64,
+    /// Documents that could not be imported, with `--skip-bad`.
+    bad: u64,
     /// Ids were generated for some documents, so a second import would duplicate them.
     has_generated_ids: bool,
     /// Attachments omitted because their content was not found.
@@ -100,8 +108,35 @@ impl Tally {
 struct Batch {
     writes: Vec<DocumentWrite>,
     positions: Vec<TextPosition>,
+    /// The texts of the documents, with `--skip-bad`.
+    texts: Vec<Vec<u8>>,
+    /// Documents that could not be parsed, with `--skip-bad`.
+    bad: Vec<(Vec<u8>, Failure)>,
     has_generated_ids: bool,
     missing_attachment_count: u64,
+}
+
+/// The file of `--skip-bad`: the texts of documents that could not be imported, one on a line.
+struct BadDocuments<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+}
+
+impl<'a> BadDocuments<'a> {
+    /// Creates the file, which must not exist, so that no documents of an earlier import are lost.
+    fn create(path: &'a Path) -> Result<Self> {
+        let file = attachment::create_output(path, false)?;
+        Ok(BadDocuments { path, file: BufWriter::new(file) })
+    }
+
+    /// Prints why a document could not be imported, and keeps its text.
+    fn add(&mut self, text: &[u8], failure: &Failure) -> Result<()> {
+        failure.print();
+        let written = self.file.write_all(text.trim_ascii()).and_then(|()| self.file.write_all(b"\n"));
+        written
+            .and_then(|()| self.file.flush())
+            .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot write {}: {error}", self.path.display())))
+    }
 }
 
 /// Spawns the reader thread and writes its batches on this one.
@@ -112,6 +147,7 @@ fn read_and_write(
     db: &Database,
     progress: &Progress,
     tally: &mut Tally,
+    bad_documents: Option<BadDocuments<'_>>,
 ) -> Result<()> {
     let bytes_read = AtomicU64::new(0);
     let id_field = import.id_field.as_deref().map(|path| parse_path("--id-field", path)).transpose()?;
@@ -122,12 +158,13 @@ fn read_and_write(
         options,
         id_field,
         revisions_from,
+        keeps_texts: bad_documents.is_some(),
     };
     let (sender, receiver) = sync_channel(1);
     std::thread::scope(|scope| {
         let bytes_read = &bytes_read;
         scope.spawn(move || reader.run(source, bytes_read, &sender));
-        write_all(import, receiver, bytes_read, db, progress, tally)
+        write_all(import, receiver, bytes_read, db, progress, tally, bad_documents)
     })
 }
 
@@ -139,9 +176,12 @@ fn write_all(
     db: &Database,
     progress: &Progress,
     tally: &mut Tally,
+    mut bad_documents: Option<BadDocuments<'_>>,
 ) -> Result<()> {
     for batch in batches {
-        let Batch { writes, positions, has_generated_ids, missing_attachment_count } = batch?;
+        let Batch { writes, positions, texts, bad, has_generated_ids, missing_attachment_count } = batch?;
+        let mut refused = bad;
+        let mut texts = texts.into_iter();
         tally.has_generated_ids |= has_generated_ids;
         tally.missing_attachment_count += missing_attachment_count;
         let ids: Vec<String> = writes.iter().map(|write| write.id.clone()).collect();
@@ -149,10 +189,14 @@ fn write_all(
         for ((outcome, position), id) in
             db.bulk(writes, import.durability.durability)?.into_iter().zip(positions).zip(ids)
         {
+            let text = texts.next();
             match outcome {
                 Ok(_) => tally.written += 1,
                 Err(failure) if failure.exit() == Exit::NotFound && import.on_conflict == OnConflict::Skip => {
                     tally.skipped += 1;
+                }
+                Err(failure) if text.is_some() && matches!(failure.exit(), Exit::NotFound | Exit::Usage) => {
+                    refused.push((text.unwrap_or_default(), failure.with_context(position)));
                 }
                 Err(failure) if failure.exit() == Exit::NotFound => {
                     refusal = refusal.or_else(|| {
@@ -163,6 +207,10 @@ fn write_all(
                 }
                 Err(failure) => refusal = refusal.or_else(|| Some(failure.with_context(position))),
             }
+        }
+        if let Some(bad_documents) = &mut bad_documents {
+            tally.bad += refused.len() as u64;
+            refused.iter().try_for_each(|(text, failure)| bad_documents.add(text, failure))?;
         }
         progress.set_position(bytes_read.load(Ordering::Relaxed));
         progress.set_document_count(tally.written + tally.skipped);
@@ -182,6 +230,8 @@ struct BatchReader<'a> {
     id_field: Option<stemmadb::Path>,
     /// Set if revisions are imported with their histories: the directory of the attachments' content, if given.
     revisions_from: Option<Option<&'a Path>>,
+    /// Whether documents that can't be imported are skipped and their texts kept.
+    keeps_texts: bool,
 }
 
 impl BatchReader<'_> {
@@ -195,12 +245,14 @@ impl BatchReader<'_> {
             let mut batch = Batch {
                 writes: Vec::new(),
                 positions: Vec::new(),
+                texts: Vec::new(),
+                bad: Vec::new(),
                 has_generated_ids: false,
                 missing_attachment_count: 0,
             };
             let outcome = self.fill(documents.as_mut(), &mut batch);
             bytes_read.store(documents.bytes_read(), Ordering::Relaxed);
-            if !batch.writes.is_empty() && batches.send(Ok(batch)).is_err() {
+            if !(batch.writes.is_empty() && batch.bad.is_empty()) && batches.send(Ok(batch)).is_err() {
                 return;
             }
             match outcome {
@@ -214,14 +266,22 @@ impl BatchReader<'_> {
     /// Reads documents into the batch; returns false at the end of the input.
     fn fill(&self, documents: &mut dyn DocumentReader, batch: &mut Batch) -> Result<bool> {
         let (mut text, mut bytes) = (Vec::new(), 0);
-        while batch.writes.len() < self.batch_len && bytes < BATCH_BYTES_MAX {
+        while batch.writes.len() + batch.bad.len() < self.batch_len && bytes < BATCH_BYTES_MAX {
             text.clear();
             let Some(origin) = documents.next(&mut text)? else { return Ok(false) };
-            let write = self.parse_write(&text, origin, batch)?;
+            let write = self.parse_write(&text, origin, batch);
             bytes += text.len();
-            if let Some(write) = write {
-                batch.writes.push(write);
-                batch.positions.push(origin.position);
+            match write {
+                Ok(Some(write)) => {
+                    batch.writes.push(write);
+                    batch.positions.push(origin.position);
+                    if self.keeps_texts {
+                        batch.texts.push(text.clone());
+                    }
+                }
+                Ok(None) => {}
+                Err(failure) if self.keeps_texts => batch.bad.push((text.clone(), failure)),
+                Err(failure) => return Err(failure),
             }
         }
         Ok(true)

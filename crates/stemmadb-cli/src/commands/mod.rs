@@ -1,7 +1,9 @@
 //! The subcommands of `stemma`, one module for each group.
 
+mod aggregate;
 mod attachment;
 mod changes;
+mod completions;
 mod document;
 mod export;
 mod follow;
@@ -12,6 +14,7 @@ mod mirror;
 mod query;
 mod salvage;
 mod serve;
+mod update;
 mod view;
 mod watch;
 
@@ -33,7 +36,8 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Export(export) => export::run(export, session),
         Command::Put(put) => document::put(put, session),
         Command::Get(get) => document::get(get, session),
-        Command::Delete(delete) => document::delete(delete, session),
+        Command::Update(update) => update::update(update, session),
+        Command::Delete(delete) => update::delete(delete, session),
         Command::Files(files) => attachment::list(files, session),
         Command::Attach(attach) => attachment::attach(attach, session),
         Command::Fetch(fetch) => attachment::fetch(fetch, session),
@@ -41,6 +45,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Find(find) => query::find(find, session),
         Command::Explain(explain) => query::explain(explain, session),
         Command::Count(count) => query::count(count, session),
+        Command::Aggregate(aggregate) => aggregate::run(aggregate, session),
         Command::Changes(changes) => changes::run(changes, session),
         Command::Watch(watch) => watch::run(watch, session),
         Command::Mirror(mirror) => mirror::run(mirror, session),
@@ -53,6 +58,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Salvage(salvage) => salvage::run(salvage, session),
         Command::Compact(compact) => maintenance::compact(compact, session),
         Command::Serve(serve) => serve::run(serve, session),
+        Command::Completions(completions) => completions::run(completions),
         Command::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database, run)),
     }
 }

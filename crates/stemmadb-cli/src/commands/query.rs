@@ -19,14 +19,19 @@ pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
     let mut printer = Printer::new(format);
     session.with(&find.database, |db| {
         let mut rows = db.find(&request)?;
+        let mut is_empty = true;
         while let Some(row) = rows.next()? {
             match format {
                 OutputFormat::Table => printer.row(columns(row.into_object()?, &request.fields))?,
                 _ => printer.row(row)?,
             }
+            is_empty = false;
             interrupt::check()?;
         }
         printer.flush()?;
+        if is_empty {
+            db.query_hints(&request)?.into_iter().for_each(failure::hint);
+        }
         let hidden = printer.hidden();
         if !hidden.is_empty() {
             let (shown, more) = hidden.split_at(hidden.len().min(HIDDEN_NAMES_MAX));

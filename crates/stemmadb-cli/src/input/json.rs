@@ -11,12 +11,13 @@ const NAME_BYTES_MAX: usize = 64 << 10;
 /// Reads a sequence of JSON objects.
 pub(crate) struct JsonLines {
     scanner: Scanner,
+    by_line: bool,
 }
 
 impl JsonLines {
     /// Reads the objects from `scanner`.
-    pub(crate) fn new(scanner: Scanner) -> Self {
-        JsonLines { scanner }
+    pub(crate) fn new(scanner: Scanner, by_line: bool) -> Self {
+        JsonLines { scanner, by_line }
     }
 }
 
@@ -25,6 +26,11 @@ impl DocumentReader for JsonLines {
         self.scanner.skip_whitespace()?;
         if self.scanner.peek()?.is_none() {
             return Ok(None);
+        }
+        if self.by_line {
+            let position = self.scanner.position();
+            self.scanner.take_line(into, DOCUMENT_BYTES_MAX)?;
+            return Ok(Some(DocumentOrigin { position, is_verbatim: true }));
         }
         take_object(&mut self.scanner, into).map(Some)
     }

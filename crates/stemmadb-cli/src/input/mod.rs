@@ -63,6 +63,8 @@ pub(crate) struct InputOptions {
     pub(crate) delimiter: Option<u8>,
     /// CSV columns to read as text.
     pub(crate) text_columns: TextColumns,
+    /// Read each line of JSON Lines as one document, even if it is malformed. Otherwise an object may span lines.
+    pub(crate) by_line: bool,
 }
 
 /// Which CSV cells are read as text without type inference.
@@ -154,7 +156,7 @@ fn documents(source: Source, options: &InputOptions) -> Result<Box<dyn DocumentR
     };
     let delimiter = options.delimiter.unwrap_or(if format == InputFormat::Tsv { b'\t' } else { b',' });
     Ok(match format {
-        InputFormat::Jsonl => Box::new(json::JsonLines::new(scanner)),
+        InputFormat::Jsonl => Box::new(json::JsonLines::new(scanner, options.by_line)),
         InputFormat::Array => Box::new(json::JsonArray::new(scanner)),
         InputFormat::Csv | InputFormat::Tsv => Box::new(csv::CsvTable::new(scanner, delimiter, &options.text_columns)?),
     })

@@ -126,6 +126,28 @@ impl Scanner {
         }
     }
 
+    /// Appends the rest of the line to `into`, without its end.
+    ///
+    /// # Errors
+    /// If it is longer than `limit`.
+    pub(crate) fn take_line(&mut self, into: &mut Vec<u8>, limit: usize) -> Result<()> {
+        let position = self.position;
+        loop {
+            let ahead = self.lookahead()?;
+            let end = ahead.iter().position(|byte| *byte == b'\n');
+            let taken = &ahead[..end.unwrap_or(ahead.len())];
+            let (count, is_last) = (taken.len(), end.is_some() || ahead.is_empty());
+            into.extend_from_slice(taken);
+            self.consume(count);
+            if into.len() > limit {
+                return Err(position.failure(format!("the line has more than {limit} bytes")));
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
     /// Skips the rest of the input, so that a program writing to the pipe does not fail.
     pub(crate) fn skip_to_end(&mut self) -> Result<()> {
         loop {

@@ -67,7 +67,7 @@ pub(crate) fn candidates(line: &str, cursor: usize, source: &dyn CompletionSourc
         (_, Some("--sort" | "--fields" | "--id-field"), _) => field_list(start, prefix, source),
         (_, Some("--durability"), _) => (start, with_prefix(prefix, ["sync", "interval", "none"].map(str::to_owned))),
         (_, Some("--on-conflict"), _) => (start, with_prefix(prefix, ["fail", "skip", "replace"].map(str::to_owned))),
-        ("get" | "put" | "delete" | "files" | "attach" | "fetch" | "detach", _, 1) => {
+        ("get" | "put" | "update" | "delete" | "files" | "attach" | "fetch" | "detach", _, 1) => {
             (start, source.ids(prefix, IDS_MAX).iter().map(|id| quoted(id)).collect())
         }
         ("import" | "export", _, 1) | ("attach", _, 3) | ("fetch", Some("-o" | "--output"), _) => files(line, start),

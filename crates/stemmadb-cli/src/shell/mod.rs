@@ -148,14 +148,15 @@ fn help(name: Option<&str>) -> Result<()> {
     command.build();
     let text = match name {
         None => {
-            let listed =
-                command.get_subcommands().filter(|subcommand| !matches!(subcommand.get_name(), "shell" | "help"));
+            let listed = command
+                .get_subcommands()
+                .filter(|subcommand| !matches!(subcommand.get_name(), "shell" | "completions" | "help"));
             let line = |subcommand: &clap::Command| {
                 let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
-                format!("  {:8} {about}", subcommand.get_name())
+                format!("  {:9} {about}", subcommand.get_name())
             };
             let lines: Vec<String> = listed.map(line).collect();
-            format!("{}\n  {:8} Print help for a command\n  {:8} Exit the shell", lines.join("\n"), "help", "exit")
+            format!("{}\n  {:9} Print help for a command\n  {:9} Exit the shell", lines.join("\n"), "help", "exit")
         }
         Some(name) => match command.find_subcommand_mut(name) {
             Some(subcommand) => without_database(&subcommand.render_long_help().to_string()),

@@ -117,7 +117,7 @@ pub(crate) fn cors_headers(config: &Config, origin: Option<&str>) -> Vec<(&'stat
 
 /// The headers of a preflight response.
 pub(crate) const PREFLIGHT: [(&str, &str); 3] = [
-    ("access-control-allow-methods", "GET, HEAD, PUT, POST, DELETE, COPY, OPTIONS"),
+    ("access-control-allow-methods", "GET, HEAD, PUT, POST, DELETE, PATCH, COPY, OPTIONS"),
     (
         "access-control-allow-headers",
         "accept, authorization, content-type, origin, referer, destination, \

@@ -16,6 +16,8 @@ pub(crate) mod mango;
 mod multipart;
 pub(crate) mod node;
 pub(crate) mod node_config;
+pub(crate) mod patch;
+pub(crate) mod patch;
 pub(crate) mod prepared;
 pub(crate) mod replicate;
 pub(crate) mod server;

@@ -1,14 +1,12 @@
 //! CouchDB's Mango API: queries and indexes. Index definitions are stored and listed although every field is indexed
 //! automatically.
 
-mod aggregate;
 mod index;
 mod prepared;
 mod request;
 
 use stemmadb::{Selector, all_of, field, not};
 
-pub(crate) use aggregate::AggregateRequest;
 pub(crate) use index::{IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_of};
 pub(crate) use prepared::PreparedQueries;
 pub(crate) use request::FindRequest;

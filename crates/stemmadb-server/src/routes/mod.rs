@@ -55,6 +55,7 @@ pub fn route_descriptions() -> Vec<RouteDescription> {
             "PUT" => "PUT",
             "POST" => "POST",
             "DELETE" => "DELETE",
+            "PATCH" => "PATCH",
             _ => "COPY",
         },
         path: endpoint.route.path,

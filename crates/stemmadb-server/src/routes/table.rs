@@ -15,8 +15,8 @@ use super::parameters::{
 use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, listing, local_docs,
-    mango, node, node_config, prepared, replicate, server, session, token, transact, unsupported, update, updates,
-    view, watch,
+    mango, node, node_config, patch, prepared, replicate, server, session, token, transact, unsupported, update,
+    updates, view, watch,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -246,6 +246,12 @@ fn stemma_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/{db}/_transact" Member transact::post, "Writes several documents atomically if all checks hold.",
             returns("TransactionResult").status(201).body("Transaction").parameters(&[BULK])),
+        route!(PATCH "/{db}/{doc}" Member patch::patch_document,
+            "Changes fields of a document by update operators or JSON Merge Patch; keeps the others.",
+            returns("WriteResult").status(201).body("Patch").parameters(&[WRITE])),
+        route!(POST "/{db}/_update_where" Member patch::update_where,
+            "Changes or deletes all documents that match a selector, or none.",
+            returns("ChangedCount").body("UpdateWhere").parameters(&[BULK])),
         route!(GET "/{db}/_watch" Member watch::watch_query,
             "Runs a live query: streams its result, then each change, as events or over a WebSocket.",
             returns_events().parameters(&[WATCH])),

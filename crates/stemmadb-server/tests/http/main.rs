@@ -11,6 +11,7 @@ mod jwt;
 mod matrix;
 mod node;
 mod openapi;
+mod patch;
 mod protocol;
 mod questions;
 mod replication;

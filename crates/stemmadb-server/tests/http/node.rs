@@ -36,7 +36,7 @@ fn settings_are_read_and_changed_through_the_node_api() {
         ("httpd/enable_cors", "true", "true"),
         ("cors/origins", "https://app.example, https://b.example", ""),
         ("cors/credentials", "true", "false"),
-        ("cors/methods", "GET, PUT, POST, HEAD, DELETE", "GET, HEAD, PUT, POST, DELETE, COPY, OPTIONS"),
+        ("cors/methods", "GET, PUT, POST, HEAD, DELETE", "GET, HEAD, PUT, POST, DELETE, PATCH, COPY, OPTIONS"),
         ("couch_httpd_auth/timeout", "1200", "600"),
     ] {
         let path = format!("/_node/_local/_config/{path}");

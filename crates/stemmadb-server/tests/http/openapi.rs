@@ -7,8 +7,8 @@ use stemmadb_server::route_descriptions;
 
 use crate::client::{ADMIN, TestServer};
 
-const METHODS: [(&str, &str); 5] =
-    [("get", "GET"), ("put", "PUT"), ("post", "POST"), ("delete", "DELETE"), ("x-copy", "COPY")];
+const METHODS: [(&str, &str); 6] =
+    [("get", "GET"), ("put", "PUT"), ("post", "POST"), ("delete", "DELETE"), ("patch", "PATCH"), ("x-copy", "COPY")];
 
 fn document(server: &TestServer) -> Value {
     let answer = server.send("GET", "/_openapi", &[], b"");

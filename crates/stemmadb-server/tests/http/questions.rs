@@ -55,6 +55,8 @@ fn aggregates_over_sorted_groups() {
         {"key": "Warsaw", "value": {"n": 1, "total": 2.5, "most": 2.5}},
     ]);
     assert_eq!(grouped, expected);
+    let distinct = json!({"group_by": ["city"], "figures": {"prices": {"distinct": "price"}}, "limit": 1});
+    assert_eq!(rows(&server, &distinct), json!([{"key": "Lviv", "value": {"prices": [5, 12]}}]));
     let top = json!({"group_by": "city", "figures": numbers, "order_by": "total", "descending": true, "limit": 2});
     let top = rows(&server, &top);
     let keys: Vec<_> = top.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect();
@@ -66,7 +68,9 @@ fn aggregates_over_sorted_groups() {
         json!({"figures": {"x": {"median": "price"}}}),
         json!({"figures": {"x": {"sum": 1}}}),
         json!({"figures": {"x": "count"}, "order_by": "y"}),
-        json!({"figures": {"x": {"distinct": "price"}}, "group_by": "city"}),
+        json!({"figures": {"x": {"distinct": "price"}}, "group_by": "tags[]"}),
+        json!({"figures": {"x": "count"}, "group_by": []}),
+        json!({"figures": {"x": "count"}, "group_by": ["a", 1]}),
         json!({"figures": {"x": "count"}, "selector": {"a": {"$huh": 1}}}),
         json!({"figures": {"x": "count"}, "sort": []}),
         json!({"figures": (0..101).map(|n| (n.to_string(), json!("count"))).collect::<serde_json::Map<_, _>>()}),

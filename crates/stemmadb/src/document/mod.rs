@@ -95,7 +95,7 @@ impl Document {
     /// # Errors
     /// `Invalid` for a bad path; `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, path: &str) -> Result<Option<Value>> {
-        let path = Path::parse(path)?;
+        let path = Path::parse_single(path)?;
         self.packed()?.get(&path)?.map(|value| value.to_value()).transpose()
     }
 

@@ -9,7 +9,7 @@ use crate::log::Blob;
 use crate::memtable::DocumentState;
 use crate::revision::{DocumentId, Revision, RevisionContent, RevisionContentWriter};
 use crate::schema::CollectionSchemas;
-use crate::value::{CanonicalSink, Value};
+use crate::value::{CanonicalSink, Patch, Value};
 use crate::{Error, Result};
 
 /// One change of one document.
@@ -50,6 +50,17 @@ pub enum Edit {
         id: DocumentId,
         /// The new body, an object.
         body: Value,
+    },
+    /// Changes parts of a document's body and keeps the rest and its attachments. `Conflict` if a revision is given
+    /// and is not current; `NotFound` if the document does not exist; `Invalid` if the patch doesn't fit the body. A
+    /// patch that changes nothing creates no revision.
+    Update {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read; `None` for the current one.
+        revision: Option<Revision>,
+        /// The changes.
+        patch: Patch,
     },
     /// Deletes a document. `Conflict` if `revision` is not current.
     Delete {
@@ -118,6 +129,7 @@ impl Edit {
             Edit::Insert { id, .. }
             | Edit::Replace { id, .. }
             | Edit::Upsert { id, .. }
+            | Edit::Update { id, .. }
             | Edit::Delete { id, .. }
             | Edit::Attach { id, .. }
             | Edit::Detach { id, .. }
@@ -142,7 +154,8 @@ impl Edit {
             | Edit::Upsert { body, .. }
             | Edit::Put { body, .. }
             | Edit::Foreign { body, .. } => Some(body),
-            Edit::Delete { .. } | Edit::Attach { .. } | Edit::Detach { .. } => None,
+            // The body of an update depends on the current one: `Transaction::stage` computes it.
+            Edit::Update { .. } | Edit::Delete { .. } | Edit::Attach { .. } | Edit::Detach { .. } => None,
         }
     }
 }
@@ -198,7 +211,12 @@ pub(super) fn parent_of(edit: &Edit, current: Option<&DocumentState>) -> Result<
                 false => Err(revision_conflict(id, winner(), parent)),
             }
         }
-        Edit::Replace { id, revision, .. }
+        Edit::Update { id, revision: None, .. } => match live {
+            Some(_) => Ok(winner()),
+            None => Err(Error::not_found(format!("there is no document `{id}`"))),
+        },
+        Edit::Update { id, revision: Some(revision), .. }
+        | Edit::Replace { id, revision, .. }
         | Edit::Delete { id, revision }
         | Edit::Attach { id, revision, .. }
         | Edit::Detach { id, revision, .. } => {

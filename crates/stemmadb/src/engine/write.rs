@@ -34,7 +34,7 @@ use crate::read::snapshot::Snapshot;
 use crate::revision::{
     DocumentId, Leaf, MergeOutcome, Revision, RevisionContent, RevisionContentWriter, RevisionTree, Sequence,
 };
-use crate::value::{Body, PackedValue, Value};
+use crate::value::{Body, PackedValue, Patch, Value};
 use crate::{Error, Result};
 
 /// The state that the writer lock guards.
@@ -313,6 +313,15 @@ impl<'a> Transaction<'a> {
         self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
 
+    /// Changes parts of the document `id`, whatever its revision; returns the new revision, or the current one if
+    /// nothing changes.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such document; `Invalid` if the patch is malformed or doesn't fit the body.
+    pub fn update(&mut self, id: &str, patch: &Patch) -> Result<Revision> {
+        self.edit(Edit::Update { id: DocumentId::new(id)?, revision: None, patch: patch.clone() })
+    }
+
     /// Deletes the document `id`; returns the revision of the deletion.
     ///
     /// # Errors
@@ -334,7 +343,32 @@ impl<'a> Transaction<'a> {
         if self.base.read_timestamp.is_some() {
             self.delete_expired_target(&prepared.edit)?;
         }
+        match prepared.edit {
+            Edit::Update { .. } => self.stage_update(&prepared.edit),
+            _ => self.stage_prepared(prepared),
+        }
+    }
+
+    /// Stages an update as the replacement of the body that it changes; returns that body's revision if it stays the
+    /// same.
+    fn stage_update(&mut self, edit: &Edit) -> Result<Revision> {
+        let Edit::Update { id, patch, .. } = edit else { unreachable!("the caller has matched an update") };
+        let current = self.current(id.as_str())?;
+        let (parent, state) = (parent_of(edit, current.as_deref())?, current);
+        let (Some(revision), Some(state)) = (parent, state) else { unreachable!("an update has a live parent") };
+        let leaf = state.tree.leaf(&revision).expect("the parent is a leaf");
+        let body = self.leaf(&state, leaf)?.value()?;
+        let changed = patch.apply(&body).map_err(|error| error.within(format!("in document `{id}`")))?;
+        if changed == body {
+            return Ok(revision);
+        }
+        let prepared = self.store.parts.prepare(Edit::Replace { id: id.clone(), revision, body: changed })?;
         self.stage_prepared(prepared)
+    }
+
+    /// The number of revisions that the transaction writes so far.
+    pub(crate) fn edit_count(&self) -> usize {
+        self.staged.len()
     }
 
     /// Deletes the document that an edit is for if it has expired: to the edit, it does not exist.

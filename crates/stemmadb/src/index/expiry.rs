@@ -42,7 +42,7 @@ pub(crate) struct ExpirationRule {
 impl Expiry {
     /// Documents expire at the time that is stored at `path`.
     pub fn at(path: impl AsRef<str>) -> Self {
-        let checked = Path::parse(path.as_ref()).and_then(|path| {
+        let checked = Path::parse_single(path.as_ref()).and_then(|path| {
             let is_reserved = path.segments().next().is_some_and(|name| name.starts_with('_'));
             if is_reserved {
                 return Err(Error::invalid(format!("`{path}` can't say when a document ends"))

@@ -3,22 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::name;
-use crate::value::{Object, Value, array_position};
+use crate::value::{ElementPath, Object, PathStep, visit_steps};
 use crate::{Error, Result};
 
 /// A path whose values documents are linked by, such as `lines[].product`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LinkPath {
     text: String,
-    steps: Vec<PathStep>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum PathStep {
-    /// The field with this name; in an array, a decimal name is a position.
-    Field(String),
-    /// Each element of an array.
-    Elements,
+    path: ElementPath,
 }
 
 impl LinkPath {
@@ -47,45 +39,7 @@ impl LinkPath {
     }
 
     fn parse(text: &str) -> Result<LinkPath> {
-        let malformed = |what: &str| {
-            Err(Error::invalid(format!("the path {text:?} {what}"))
-                .with_hint("as in author.name, tags[], lines[].product; a backslash makes . [ and \\ ordinary"))
-        };
-        let (mut steps, mut field) = (Vec::new(), String::new());
-        let mut characters = text.chars().peekable();
-        while let Some(character) = characters.next() {
-            match character {
-                '\\' => match characters.next() {
-                    Some(next) => field.push(next),
-                    None => return malformed("ends in a backslash"),
-                },
-                '.' if field.is_empty() && !matches!(steps.last(), Some(PathStep::Elements)) => {
-                    return malformed("has an empty name");
-                }
-                '.' => {
-                    steps.extend(take_field(&mut field));
-                    if characters.peek().is_none() {
-                        return malformed("ends in a dot");
-                    }
-                }
-                '[' => {
-                    steps.extend(take_field(&mut field));
-                    if steps.is_empty() || characters.next() != Some(']') {
-                        return malformed("has a bracket that is not the [] of an array");
-                    }
-                    steps.push(PathStep::Elements);
-                    if characters.peek().is_some_and(|next| !matches!(next, '.' | '[')) {
-                        return malformed("has a name right after []");
-                    }
-                }
-                _ => field.push(character),
-            }
-        }
-        steps.extend(take_field(&mut field));
-        if steps.is_empty() {
-            return malformed("is empty");
-        }
-        Ok(LinkPath { text: text.to_owned(), steps })
+        Ok(LinkPath { text: text.to_owned(), path: ElementPath::parse(text)? })
     }
 
     /// The path as it was written.
@@ -95,7 +49,7 @@ impl LinkPath {
 
     /// The name of its directory in `by/`: the path without `[]`.
     pub(super) fn directory(&self) -> String {
-        let names = self.steps.iter().filter_map(|step| match step {
+        let names = self.path.steps().iter().filter_map(|step| match step {
             PathStep::Field(name) => Some(name.replace('\\', "\\\\").replace('.', "\\.")),
             PathStep::Elements => None,
         });
@@ -105,42 +59,20 @@ impl LinkPath {
     /// The names of the values that a document has at this path.
     pub(super) fn names(&self, document: &Object) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        if let Some((PathStep::Field(first), rest)) = self.steps.split_first()
+        let (first, rest) = self.path.steps().split_first().expect("a path has a step");
+        if let PathStep::Field(first) = first
             && let Some(value) = document.get(first)
         {
-            collect_names(value, rest, &mut names);
+            visit_steps(value, rest, &mut |value| names.extend(name::encode_value(value)));
         }
         names
-    }
-}
-
-fn take_field(field: &mut String) -> Option<PathStep> {
-    (!field.is_empty()).then(|| PathStep::Field(std::mem::take(field)))
-}
-
-fn collect_names(value: &Value, steps: &[PathStep], names: &mut BTreeSet<String>) {
-    let Some((step, rest)) = steps.split_first() else {
-        names.extend(name::encode_value(value));
-        return;
-    };
-    match (step, value) {
-        (PathStep::Elements, Value::Array(elements)) => {
-            elements.iter().for_each(|element| collect_names(element, rest, names))
-        }
-        (PathStep::Field(name), Value::Object(object)) => {
-            object.get(name).into_iter().for_each(|value| collect_names(value, rest, names));
-        }
-        (PathStep::Field(name), Value::Array(elements)) => {
-            let element = array_position(name).and_then(|position| elements.get(position));
-            element.into_iter().for_each(|value| collect_names(value, rest, names));
-        }
-        _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Value;
 
     fn names(path: &str, json: &str) -> Vec<String> {
         let document = Value::parse(json.as_bytes()).unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::execute::aggregate::{self, Summary, canonical};
 use super::execute::explain::{self, Explanation};
+use super::execute::hints;
 use super::execute::rows::{self, Rows};
 use super::language::document::{self, value_at};
 use super::language::field::field;
@@ -22,7 +23,7 @@ use crate::document::Document;
 use crate::engine::{Store, Transaction};
 use crate::read::Snapshot;
 use crate::revision::DocumentId;
-use crate::value::{Number, Path, Value};
+use crate::value::{ElementPath, Number, Path, Value};
 
 pub use group_by::GroupBy;
 
@@ -86,6 +87,10 @@ impl Find {
     }
 
     fn extreme(self, path: &str, descending: bool) -> Result<Option<Value>> {
+        if ElementPath::is_in(path) {
+            let values = self.distinct(path)?;
+            return Ok(if descending { values.into_iter().next_back() } else { values.into_iter().next() });
+        }
         let has_value = field(path).exists();
         let query = self.query.narrowed(has_value);
         let query = if descending { query.sort_descending(path) } else { query.sort(path) };
@@ -240,7 +245,8 @@ impl Find {
 
     /// Returns the distinct values at `path` of the matching documents, in collation order.
     ///
-    /// Documents without a value contribute nothing. Equal values (`1` and `1.0`) are one value, and whole numbers are
+    /// Documents without a value contribute nothing. In a path, `[]` stands for each element of an array: `tags[]` gives
+    /// all tags. Equal values (`1` and `1.0`) are one value, and whole numbers are
     /// returned as integers. Ignores sort, limit and skip, as do all aggregating methods.
     ///
     /// Cost: one step per distinct value in the index, or reading the matching documents if that is cheaper.
@@ -324,6 +330,15 @@ impl Find {
     /// As [`Find::run`].
     pub fn explain(self) -> Result<Explanation> {
         self.with_source(|source, query| explain::explain(source, query, false))
+    }
+
+    /// Returns a hint for each path of the query that no document has, although it leads to values through an array:
+    /// `files.path` where the documents have `files[].path`. Reads no documents; useful when a query finds nothing.
+    ///
+    /// # Errors
+    /// As [`Find::run`].
+    pub fn hints(self) -> Result<Vec<String>> {
+        self.with_source(|source, query| hints::hints(&source, query))
     }
 
     /// Runs the query and returns its plan with the actual row counts and times of each step. See [`Explanation`].

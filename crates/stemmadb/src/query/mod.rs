@@ -9,6 +9,7 @@
 //! - `source`: what execution reads from a snapshot, and the query limits.
 //! - `execute`: evaluation, ordering, aggregation, explain.
 
+mod aggregation;
 mod candidates;
 mod execute;
 mod find;
@@ -17,6 +18,7 @@ mod live;
 mod plan;
 mod source;
 
+pub use aggregation::Aggregation;
 pub(crate) use candidates::candidates;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! Concurrency: changes up to a recent snapshot are validated before the writer lock is taken; only later ones under
 //! it.
 
+mod matching;
 mod read_set;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,8 +22,9 @@ use crate::engine::{Edit, Store, Transaction};
 use crate::options::Durability;
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision};
-use crate::value::Value;
+use crate::value::{Patch, Value};
 use crate::{Error, Result};
+pub(crate) use matching::{delete_where, update_where};
 pub(crate) use read_set::ReadPredicate;
 use read_set::ReadSet;
 
@@ -94,6 +96,14 @@ impl Attempt<'_> {
     /// `Invalid` if the id or the body is malformed.
     pub fn upsert<B: Serialize + ?Sized>(&mut self, id: &str, body: &B) -> Result<Revision> {
         self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Changes parts of the document `id`; returns the new revision, or the current one if nothing changes.
+    ///
+    /// # Errors
+    /// `NotFound` if the document does not exist; `Invalid` if the patch is malformed or doesn't fit the body.
+    pub fn update(&mut self, id: &str, patch: &Patch) -> Result<Revision> {
+        self.edit(Edit::Update { id: DocumentId::new(id)?, revision: None, patch: patch.clone() })
     }
 
     /// Deletes the revision that was read; returns the revision of the deletion.

@@ -5,7 +5,8 @@
 //! - [`collate`]: the collation order of values, and keys whose byte order equals it.
 //! - [`pack`](mod@pack), [`packed`], [`shapes`]: the packed form, in which one field is read without decoding the rest.
 //! - [`canonical`](mod@canonical): the canonical bytes that a revision hash is computed over.
-//! - [`path`]: paths to fields; [`serialize`], [`deserialize`]: conversion from and to Rust types through serde.
+//! - [`path`], [`element_path`]: paths to fields, and to the elements of arrays; [`patch`]: changes of parts of a document; [`serialize`], [`deserialize`]: conversion
+//!   from and to Rust types through serde.
 //!
 //! Invariants: for any input bytes, no function here panics, recurses deeper than [`DEPTH_MAX`], or uses more memory
 //! than a small multiple of the input. A value built by a program may be deeper; [`Value::check`] and packing reject
@@ -18,6 +19,7 @@ mod canonical;
 pub(crate) mod collate;
 mod convert;
 mod deserialize;
+mod element_path;
 mod exact_sum;
 mod limits;
 mod number;
@@ -25,6 +27,7 @@ mod object;
 mod pack;
 mod packed;
 mod parse;
+mod patch;
 mod path;
 mod print;
 mod serialize;
@@ -41,10 +44,12 @@ pub use limits::{DEPTH_MAX, Limits};
 pub use number::Number;
 pub use object::{Fields, IntoFields, Object};
 pub use parse::ParseError;
+pub use patch::Patch;
 pub use path::Path;
 pub(crate) use path::array_position;
 
 pub(crate) use body::Body;
+pub(crate) use element_path::{ElementPath, PathStep, visit_steps};
 pub(crate) use exact_sum::ExactSum;
 pub(crate) use number::Numeric;
 pub(crate) use pack::pack;

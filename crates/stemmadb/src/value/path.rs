@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Value;
+use super::{ElementPath, Value};
 use crate::{Error, Result};
 
 /// The path to a value inside a document: `address.city`, `tags.0`, `dotted\.name`.
@@ -34,6 +34,20 @@ impl Path {
         }
         segments.push(segment);
         Path::new(segments).map_err(|error| error.within(format!("in the path {text:?}")))
+    }
+
+    /// Parses a path that leads to one value: `[]`, which stands for the elements of an array, is refused.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) as [`Path::parse`], and if the path enters elements.
+    pub(crate) fn parse_single(text: &str) -> Result<Path> {
+        match ElementPath::is_in(text) {
+            true => {
+                Err(Error::invalid(format!("the path {text:?} leads to the elements of an array, not to one value"))
+                    .with_hint("name an element by its position, as in lines.0.product; `\\[]` is part of a name"))
+            }
+            false => Path::parse(text),
+        }
     }
 
     /// The path of these unescaped names, outermost first.
@@ -87,8 +101,9 @@ impl fmt::Display for Path {
             if at > 0 {
                 f.write_str(".")?;
             }
-            for character in segment.chars() {
-                if matches!(character, '.' | '\\') {
+            for (at, character) in segment.char_indices() {
+                // `[]` at the end of a name stands for the elements of an array.
+                if matches!(character, '.' | '\\') || segment[at..].starts_with("[]") {
                     f.write_str("\\")?;
                 }
                 write!(f, "{character}")?;
@@ -142,9 +157,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn display_parses_back(names in prop::collection::vec("[a-c.\\\\é]{1,4}", 1..4)) {
+        fn display_parses_back(names in prop::collection::vec("[a-c.\\[\\]\\\\é]{1,4}", 1..4)) {
             let path = Path::new(names.clone()).expect("names are not empty");
             prop_assert!(path.segments().eq(names.iter().map(String::as_str)));
+            prop_assert!(!ElementPath::is_in(&path.to_string()));
             prop_assert_eq!(Path::parse(&path.to_string()).expect("printed by us"), path);
         }
     }

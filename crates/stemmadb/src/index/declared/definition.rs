@@ -114,7 +114,7 @@ impl Index {
     }
 
     fn add_path(mut self, path: &str, descending: bool) -> Self {
-        match Path::parse(path) {
+        match Path::parse_single(path) {
             Ok(path) => self.paths.push(IndexPath { path, descending, language: None }),
             Err(error) => self.record_error(error),
         }

@@ -6,6 +6,7 @@ pub(in crate::query) mod cursor;
 mod estimate;
 pub(in crate::query) mod evaluate;
 pub(in crate::query) mod explain;
+pub(in crate::query) mod hints;
 mod hit;
 mod index_count;
 mod index_walk;

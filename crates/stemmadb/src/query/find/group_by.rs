@@ -6,7 +6,8 @@ use crate::query::execute::aggregate::{self, Summary};
 use crate::value::Value;
 
 /// The matching documents of a [`Find`], grouped by the value at a path. Documents without a value there are in no
-/// group.
+/// group. With `[]` in the path, such as `tags[]`, a document is in the group of each of its scalar
+/// values, once in each.
 ///
 /// ```
 /// # use stemmadb::{Database, Selector};
@@ -37,7 +38,8 @@ impl GroupBy {
         self.find.with_source(|source, query| aggregate::distinct(source, query, &path))
     }
 
-    /// Returns each value in collation order with a [`Summary`] of the numbers at `path` in its group. Computed from
+    /// Returns each value in collation order with a [`Summary`] of the numbers at `path` in its group. If both paths
+    /// enter the same array, they are paired by element: `lines[].price` summed by `lines[].product`. Computed from
     /// the index, unless so few documents match that reading them costs less.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Conditions as Rust functions: `field("year").ge(1960)`.
 
 use super::operators::Pattern;
-use super::selector::{Comparison, Selector, Target, Test};
+use super::selector::{Comparison, Selector, TargetPath, Test};
 use crate::Error;
-use crate::value::{Kind, Path, Value};
+use crate::value::{Kind, Value};
 
 /// A field of a document, on which conditions are built. Created by [`field()`] or [`element()`].
 ///
@@ -17,20 +17,22 @@ use crate::value::{Kind, Path, Value};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Field {
-    target: Result<Target, String>,
+    target: Result<TargetPath, String>,
 }
 
 /// Returns the field at a dotted path, such as `author.name`.
 ///
-/// A decimal segment is a field name or an array index (`items.0.price`). A dot within a name is escaped as `\.`. `_id`
-/// and `_rev` are the document's id and revision. An invalid path is reported when the selector is used.
+/// A decimal segment is a field name or an array index (`items.0.price`). After a name, `[]` stands for some element of
+/// an array: `items[].price` is the price of an item, and a condition on it holds if it holds for any of them. A dot
+/// within a name is escaped as `\.`. `_id` and `_rev` are the document's id and revision. An invalid path is reported
+/// when the selector is used.
 ///
 /// ```
 /// # use stemmadb::field;
 /// let sixties = field("year").ge(1960).and(field("year").lt(1970));
 /// ```
 pub fn field(path: impl AsRef<str>) -> Field {
-    let target = Path::parse(path.as_ref()).map(Target::Path).map_err(|error| error.message().to_owned());
+    let target = TargetPath::parse(path.as_ref()).map_err(|error| error.message().to_owned());
     Field { target }
 }
 
@@ -42,7 +44,7 @@ pub fn field(path: impl AsRef<str>) -> Field {
 /// let cheap = field("prices").elem_match(element().lt(10));
 /// ```
 pub fn element() -> Field {
-    Field { target: Ok(Target::Element) }
+    Field { target: Ok(TargetPath::ELEMENT) }
 }
 
 impl Field {

@@ -4,6 +4,7 @@
 //! becomes equality, as in CouchDB.
 //!
 //! Deliberate differences from CouchDB 3.5:
+//! - `[]` after a name stands for some element of an array, which must meet all conditions in the object at that name;
 //! - strings compare by code point, not by ICU collation; `1` and `1.0` are equal in `$all` and `$mod` too;
 //! - `$regex` uses the `regex` crate, not PCRE: matching always takes linear time;
 //! - `{}` within `$and`, `$or` and `$not` matches everything, whereas CouchDB compares the document with `{}`;
@@ -13,7 +14,7 @@
 
 use super::operators::{Pattern, kind_named, kind_with_article, unknown_operator};
 use super::selector::{Comparison, DEPTH_MAX, Node, Size, Target, Test};
-use crate::value::{Path, Value};
+use crate::value::{ElementPath, Path, Value};
 use crate::{Error, Result};
 
 /// Bound on nested JSON objects: one level of a selector takes up to two, and field names nest too.
@@ -80,6 +81,7 @@ fn entry(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, Si
             let test = leaf(name, argument, context)?;
             condition(name, context, test)
         }
+        _ if ElementPath::is_in(name) => in_elements(name, argument, context),
         _ => {
             let mut prefix = context.prefix.to_vec();
             prefix.push(name.to_owned());
@@ -119,6 +121,26 @@ fn joined(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, S
     Ok((node, size))
 }
 
+/// Parses the conditions on a path that enters arrays: some element must meet all of them.
+fn in_elements(path: &str, argument: &Value, context: Context<'_>) -> Result<(Node, Size)> {
+    let mut parts = ElementPath::parse(path)?.between_arrays().into_iter();
+    let outermost = parts.next().flatten().expect("a path begins with a name");
+    let mut targets = vec![Target::Path(Path::parse(&context.path_of(&outermost.to_string()))?)];
+    targets.extend(parts.map(|part| part.map_or(Target::Element, Target::Path)));
+    let prefix = match targets.pop() {
+        Some(Target::Path(path)) => vec![path.to_string()],
+        _ => Vec::new(),
+    };
+    let inner = Context { prefix: &prefix, inner: true, depth: context.depth + 1 };
+    let (mut node, mut size) = part(argument, inner)?;
+    for array in targets.into_iter().rev() {
+        node = Node::Condition(array, Test::ElemMatch(Box::new(node)));
+        size = size.below(1);
+    }
+    size.check()?;
+    Ok((node, size))
+}
+
 fn nesting(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, Size)> {
     let Value::Object(_) = argument else {
         return Err(wrong_argument(name, "an object", argument, context)
@@ -133,8 +155,7 @@ fn nesting(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, 
     };
     let size = size.below(1);
     size.check()?;
-    let node = Node::Condition(target(name, context)?, test);
-    Ok((node, size))
+    Ok((Node::Condition(target(name, context)?, test), size))
 }
 
 fn condition(operator: &str, context: Context<'_>, test: Test) -> Result<(Node, Size)> {
@@ -229,6 +250,11 @@ fn wrong_argument(operator: &str, needs: &str, argument: &Value, context: Contex
 impl Context<'_> {
     fn deeper(self) -> Self {
         Context { depth: self.depth + 1, ..self }
+    }
+
+    /// The path of the field `name` here.
+    fn path_of(&self, name: &str) -> String {
+        self.prefix.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
     }
 
     /// How messages name this position.

@@ -21,7 +21,7 @@ impl Fields {
             if parsed.len() == PATHS_MAX {
                 return Err(Error::invalid(format!("fields names more than {PATHS_MAX} paths")));
             }
-            parsed.push(Path::parse(path.as_ref()).map_err(|error| error.within("fields"))?);
+            parsed.push(Path::parse_single(path.as_ref()).map_err(|error| error.within("fields"))?);
         }
         Ok(if parsed.is_empty() { None } else { Some(Fields { paths: parsed }) })
     }

@@ -17,7 +17,7 @@ use super::operators::Pattern;
 use super::parse;
 use super::print;
 use super::reference;
-use crate::value::{Kind, Limits, Path, Value};
+use crate::value::{ElementPath, Kind, Limits, Path, Value};
 use crate::{Error, Result};
 
 /// The deepest nesting of conditions.
@@ -89,6 +89,41 @@ pub(crate) enum Target {
     Element,
     /// The value at a path below the current value, which is the document or an array element.
     Path(Path),
+}
+
+/// A target as it is written: the arrays in whose elements it is looked for, outermost first, and the target in an
+/// element of the innermost one. Only a path with `[]` has arrays.
+#[derive(Clone, Debug)]
+pub(crate) struct TargetPath {
+    arrays: Vec<Target>,
+    target: Target,
+}
+
+impl TargetPath {
+    /// The current value itself.
+    pub(crate) const ELEMENT: TargetPath = TargetPath { arrays: Vec::new(), target: Target::Element };
+
+    /// Parses a path, in which `[]` stands for some element of an array.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if it is malformed.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        if !ElementPath::is_in(text) {
+            return Ok(TargetPath { arrays: Vec::new(), target: Target::Path(Path::parse(text)?) });
+        }
+        let parts = ElementPath::parse(text)?.between_arrays().into_iter();
+        let mut arrays: Vec<_> = parts.map(|part| part.map_or(Target::Element, Target::Path)).collect();
+        let target = arrays.pop().expect("a path has a last part");
+        Ok(TargetPath { arrays, target })
+    }
+
+    /// The condition that the value at this path passes `test`, whose size is `size`.
+    pub(crate) fn condition(self, test: Test, size: Size) -> (Node, Size) {
+        let innermost = (Node::Condition(self.target, test), size);
+        self.arrays.into_iter().rev().fold(innermost, |(node, size), array| {
+            (Node::Condition(array, Test::ElemMatch(Box::new(node))), size.below(1))
+        })
+    }
 }
 
 /// A test of the target's value.
@@ -222,18 +257,24 @@ impl Selector {
     }
 
     /// Creates a selector with one condition.
-    pub(crate) fn condition(target: Target, test: Test) -> Self {
+    pub(crate) fn condition(target: TargetPath, test: Test) -> Self {
         let size = Size::of_condition(&test);
         match test.check_operands() {
-            Ok(()) => Selector::bounded(Node::Condition(target, test), size),
+            Ok(()) => {
+                let (node, size) = target.condition(test, size);
+                Selector::bounded(node, size)
+            }
             Err(error) => Selector::wrong(error),
         }
     }
 
     /// Creates a selector with a condition that contains a selector.
-    pub(crate) fn nesting(target: Target, inner: Selector, test: impl FnOnce(Box<Node>) -> Test) -> Self {
+    pub(crate) fn nesting(target: TargetPath, inner: Selector, test: impl FnOnce(Box<Node>) -> Test) -> Self {
         match inner.into_parts() {
-            Ok((node, size)) => Selector::bounded(Node::Condition(target, test(Box::new(node))), size.below(1)),
+            Ok((node, size)) => {
+                let (node, size) = target.condition(test(Box::new(node)), size.below(1));
+                Selector::bounded(node, size)
+            }
             Err(error) => Selector { tree: Err(error) },
         }
     }

@@ -114,7 +114,7 @@ impl Sort {
 
     /// Adds a path, which breaks the ties of the paths before it.
     pub(crate) fn push(&mut self, path: &str, descending: bool, language: Option<Language>) -> Result<()> {
-        let path = Path::parse(path).map_err(|error| error.within("sort"))?;
+        let path = Path::parse_single(path).map_err(|error| error.within("sort"))?;
         if self.keys.iter().any(|key| key.path == path) {
             return Err(Error::invalid(format!("sort names the path {path} twice"))
                 .with_hint("each path decides once; leave one of them out"));

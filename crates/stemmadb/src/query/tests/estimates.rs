@@ -79,7 +79,7 @@ fn estimates_are_correct_within_a_factor_of_two() {
         ] {
             assert_estimated(&db, &format!(r#"{{"{path}": {{"$gte": {lower}, "$lt": {upper}}}}}"#));
             assert_estimated(&db, &format!(r#"{{"{path}": {{"$lt": {upper}}}}}"#));
-            assert_estimated(&db, &format!(r#"{{"tags[]": {{"$gt": {lower}}}}}"#));
+            assert_estimated(&db, &format!(r#"{{"tags[]": {{"$gte": {lower}, "$lt": {upper}}}}}"#));
         }
     }
     for selector in [

@@ -7,7 +7,7 @@ use crate::ErrorKind;
 use crate::query::language::document::DocumentView;
 use crate::query::language::matcher;
 use crate::query::language::normal::Normal;
-use crate::query::{Selector, all_of, any_of, element, field, not};
+use crate::query::{Query, Selector, all_of, any_of, element, field, not};
 use crate::revision::Revision;
 use crate::value::{Kind, PackedValue, Shapes, Value, pack};
 
@@ -280,4 +280,44 @@ proptest! {
         let printed = parsed.to_value().expect("a good selector");
         prop_assert_eq!(Selector::parse(&printed).expect("printed by us"), parsed);
     }
+}
+
+#[test]
+fn brackets_stand_for_some_element() {
+    let parse = |text: &str| Selector::parse_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    for (written, meant) in [
+        (r#"{"files[].path": "x"}"#, r#"{"files": {"$elemMatch": {"path": "x"}}}"#),
+        (r#"{"files[]": {"path": "x"}}"#, r#"{"files": {"$elemMatch": {"path": "x"}}}"#),
+        (r#"{"tags[]": {"$gt": 1, "$lt": 3}}"#, r#"{"tags": {"$elemMatch": {"$gt": 1, "$lt": 3}}}"#),
+        (r#"{"a": {"b[].c": 1, "d": 2}}"#, r#"{"a.b": {"$elemMatch": {"c": 1}}, "a.d": 2}"#),
+        (r#"{"a[]": {"c": 1, "d[]": 2}}"#, r#"{"a": {"$elemMatch": {"c": 1, "d": {"$elemMatch": {"$eq": 2}}}}}"#),
+        (r#"{"tags[]": {"$gt": "x"}}"#, r#"{"tags": {"$elemMatch": {"$gt": "x"}}}"#),
+        (r#"{"a.b[][].c": {"$in": [1]}}"#, r#"{"a.b": {"$elemMatch": {"$elemMatch": {"c": {"$in": [1]}}}}}"#),
+        (r#"{"$not": {"tags[]": 1}}"#, r#"{"$not": {"tags": {"$elemMatch": {"$eq": 1}}}}"#),
+        (r#"{"a": {"$elemMatch": {"b[].c": 1}}}"#, r#"{"a": {"$elemMatch": {"b": {"$elemMatch": {"c": 1}}}}}"#),
+    ] {
+        assert_eq!(parse(written), parse(meant), "{written}");
+        assert_eq!(parse(&parse(written).to_string()), parse(written), "{written}");
+    }
+    assert_eq!(field("files[].path").eq("x"), parse(r#"{"files[].path": "x"}"#));
+    assert_eq!(field("a[].b").elem_match(element().lt(1)), parse(r#"{"a[].b[]": {"$lt": 1}}"#));
+    // Other brackets, and escaped ones, are part of a name.
+    let document = Value::parse(r#"{"a[]": 1, "b[0]": 2, "c": [{"d": 3}, {"d": 4}], "e": ["x", "y"]}"#).unwrap();
+    for (text, matches) in [
+        (r#"{"a\\[]": 1}"#, true),
+        (r#"{"a[]": 1}"#, false),
+        (r#"{"b[0]": 2}"#, true),
+        (r#"{"c[].d": 4}"#, true),
+        (r#"{"c[].d": {"$ne": 4}}"#, true),
+        (r#"{"$not": {"c[].d": 4}}"#, false),
+        (r#"{"c[].d": {"$gt": 4}}"#, false),
+        (r#"{"e[]": "y"}"#, true),
+    ] {
+        assert_eq!(parse(text).matches(&document).unwrap(), matches, "{text}");
+        assert_eq!(parse(&parse(text).to_string()), parse(text), "{text}");
+    }
+    for bad in [r#"{"[].a": 1}"#, r#"{"a[].": 1}"#, r#"{"a[]..b": 1}"#] {
+        assert_eq!(Selector::parse_text(bad).unwrap_err().kind(), crate::ErrorKind::Invalid, "{bad}");
+    }
+    assert!(Query::new(field("a").eq(1)).sort("tags[]").check().is_err());
 }

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
+use super::elements::{ValuePath, visit_groups};
 use super::scan::{Scan, canonical};
-use super::{Summary, SummaryBuilder, VALUE_BYTES, path_of};
+use super::{Summary, SummaryBuilder, VALUE_BYTES};
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, Presence};
 use crate::query::execute::evaluate::READ_COST;
-use crate::query::language::document::{DocumentView, value_at};
+use crate::query::language::document::DocumentView;
 use crate::query::language::interval::KeyRange;
 use crate::query::plan::request::Query;
 use crate::query::source::QuerySource;
 use crate::tree::Direction;
 use crate::value::collate::key::{self, is_cut};
-use crate::value::{Kind, Path, Value};
+use crate::value::{Kind, Value};
 
 /// Approximate memory of a summary.
 const SUMMARY_BYTES: usize = 800;
@@ -35,7 +36,7 @@ pub(in crate::query) fn summaries<S: QuerySource>(
     group: &str,
     path: &str,
 ) -> Result<Vec<(Value, Summary)>> {
-    let (group, path) = (path_of(group)?, path_of(path)?);
+    let (path_text, group, path) = (path, ValuePath::parse(group)?, ValuePath::parse(path)?);
     let prepared = query.prepare_unordered()?;
     let by_group = Scan::open(&source, &prepared, &group)?;
     let by_value = Scan::open(&source, &prepared, &path)?;
@@ -50,7 +51,7 @@ pub(in crate::query) fn summaries<S: QuerySource>(
         .into_values()
         .map(|at| {
             let (value, builder) = &mut groups[at];
-            Ok((std::mem::take(value), builder.finish(&path)?))
+            Ok((std::mem::take(value), builder.finish(path_text)?))
         })
         .collect()
 }
@@ -69,7 +70,17 @@ impl<S: QuerySource> Groups<'_, S> {
 
     /// Builds the groups from the index and reads only the documents that the index cannot decide. Returns false if
     /// reading all documents costs less.
-    fn add_from_index(&mut self, by_group: &Scan<&S>, by_value: &Scan<&S>, group: &Path, path: &Path) -> Result<bool> {
+    fn add_from_index(
+        &mut self,
+        by_group: &Scan<&S>,
+        by_value: &Scan<&S>,
+        group: &ValuePath,
+        path: &ValuePath,
+    ) -> Result<bool> {
+        // The index does not say which elements of a document belong together.
+        if matches!(group, ValuePath::Elements(_)) || matches!(path, ValuePath::Elements(_)) {
+            return Ok(false);
+        }
         let (Some(group_walk), Some(value_walk)) = (by_group.walk(), by_value.walk()) else { return Ok(false) };
         let mut to_read = by_group.undecided();
         let Some(group_path) = group_walk.path else {
@@ -119,17 +130,17 @@ impl<S: QuerySource> Groups<'_, S> {
         Ok(true)
     }
 
-    fn read(&mut self, scan: &Scan<&S>, documents: &DocumentSet, group: &Path, path: &Path) -> Result<()> {
+    fn read(&mut self, scan: &Scan<&S>, documents: &DocumentSet, group: &ValuePath, path: &ValuePath) -> Result<()> {
         scan.read(documents, |_, document: DocumentView<'_>| {
-            let Some(value) = value_at(group, document)? else { return Ok(()) };
-            let (value_key, value) = canonical(&value)?;
-            let at = self.group_index(&value_key, || Ok(value))?;
-            if let Some(Value::Number(number)) = value_at(path, document)?
-                && let (_, Value::Number(number)) = canonical(&Value::Number(number))?
-            {
-                self.groups[at].1.add(number, 1);
-            }
-            Ok(())
+            visit_groups(group, path, document, &mut |group_key, group, values| {
+                let at = self.group_index(group_key, || Ok(group))?;
+                for value in values.iter().filter(|value| value.kind() == Kind::Number) {
+                    if let (_, Value::Number(number)) = canonical(value)? {
+                        self.groups[at].1.add(number, 1);
+                    }
+                }
+                Ok(())
+            })
         })
     }
 }

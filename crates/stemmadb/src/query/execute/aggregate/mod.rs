@@ -4,6 +4,7 @@
 //! every document, to the last digit: a sum is exact until it is rounded once at the end, so it does not depend on the
 //! order of documents.
 
+mod elements;
 mod group;
 mod scan;
 #[cfg(test)]
@@ -11,13 +12,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use self::elements::ValuePath;
 pub(in crate::query) use self::group::summaries;
 pub(in crate::query) use self::scan::canonical;
 use self::scan::{Fold, Scan};
 use crate::query::plan::request::Query;
 use crate::query::source::{QueryContext, QuerySource};
 use crate::tree::Direction;
-use crate::value::{ExactSum, Kind, Number, Path, Value};
+use crate::value::{ExactSum, Kind, Number, Value};
 use crate::{Error, Result};
 
 /// Count, sum, minimum and maximum of the numbers at one path, as returned by [`Find::summary`](crate::Find::summary).
@@ -64,7 +66,7 @@ impl SummaryBuilder {
         }
     }
 
-    pub(in crate::query) fn finish(&self, path: &Path) -> Result<Summary> {
+    pub(in crate::query) fn finish(&self, path: &str) -> Result<Summary> {
         Ok(Summary { count: self.count, sum: Some(total(&self.sum, path)?), min: self.min, max: self.max })
     }
 }
@@ -79,6 +81,10 @@ impl Fold for SummaryBuilder {
 
     fn restart(&mut self) {
         *self = SummaryBuilder::default();
+    }
+
+    fn counts_documents(&self) -> bool {
+        false
     }
 }
 
@@ -105,6 +111,10 @@ impl<S: QueryContext> Fold for Distinct<'_, S> {
         self.values.clear();
         self.bytes = 0;
     }
+
+    fn counts_documents(&self) -> bool {
+        true
+    }
 }
 
 /// Approximate memory of a distinct value in addition to its key.
@@ -113,7 +123,7 @@ const VALUE_BYTES: usize = 100;
 /// Returns the distinct values at a path of the matching documents, in collation order, each with its number of
 /// documents.
 pub(in crate::query) fn distinct<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Vec<(Value, u64)>> {
-    let scan = Scan::open(source, &query.prepare_unordered()?, &path_of(path)?)?;
+    let scan = Scan::open(source, &query.prepare_unordered()?, &ValuePath::parse(path)?)?;
     let mut distinct = Distinct { source: &scan.filtered.source, values: BTreeMap::new(), bytes: 0 };
     scan.fold(&Kind::ALL, &mut distinct)?;
     query.limits().allow_rows(distinct.values.len() as u64)?;
@@ -122,23 +132,21 @@ pub(in crate::query) fn distinct<S: QuerySource>(source: S, query: &Query, path:
 
 /// Summarizes the numbers at a path of the matching documents.
 pub(in crate::query) fn summary<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Summary> {
-    let path = path_of(path)?;
-    let scan = Scan::open(source, &query.prepare_unordered()?, &path)?;
+    let scan = Scan::open(source, &query.prepare_unordered()?, &ValuePath::parse(path)?)?;
     if let Some((at, numbers)) = scan.all_numbers()? {
         let end = |direction| scan.extreme(at, direction);
         let (min, max) = (end(Direction::Ascending)?, end(Direction::Descending)?);
-        return Ok(Summary { count: numbers.count(), sum: Some(total(numbers.sum(), &path)?), min, max });
+        return Ok(Summary { count: numbers.count(), sum: Some(total(numbers.sum(), path)?), min, max });
     }
-    summarize(&scan)?.finish(&path)
+    summarize(&scan)?.finish(path)
 }
 
 /// Sums the numbers at a path of the matching documents.
 pub(in crate::query) fn sum<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Number> {
-    let path = path_of(path)?;
-    let scan = Scan::open(source, &query.prepare_unordered()?, &path)?;
+    let scan = Scan::open(source, &query.prepare_unordered()?, &ValuePath::parse(path)?)?;
     match scan.all_numbers()? {
-        Some((_, numbers)) => total(numbers.sum(), &path),
-        None => total(&summarize(&scan)?.sum, &path),
+        Some((_, numbers)) => total(numbers.sum(), path),
+        None => total(&summarize(&scan)?.sum, path),
     }
 }
 
@@ -148,13 +156,13 @@ fn summarize<S: QuerySource>(scan: &Scan<S>) -> Result<SummaryBuilder> {
     Ok(builder)
 }
 
-fn total(sum: &ExactSum, path: &Path) -> Result<Number> {
+fn total(sum: &ExactSum, path: &str) -> Result<Number> {
     sum.total().ok_or_else(|| {
         Error::invalid(format!("the sum of {path} exceeds the range of a double"))
             .with_hint("the largest double is about 1.8e308")
     })
 }
 
-fn path_of(path: &str) -> Result<Path> {
-    Path::parse(path).map_err(|error| error.with_hint("a path is field names joined by dots, such as author.name"))
+fn path_error(error: Error) -> Error {
+    error.with_hint("a path is field names joined by dots, such as author.name")
 }

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::elements::{ValuePath, element_walk};
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, NumberSum, PathNumber, Presence};
 use crate::query::execute::collect;
@@ -21,7 +22,7 @@ use crate::query::plan::{Node, Order, Walk};
 use crate::query::source::QuerySource;
 use crate::tree::Direction;
 use crate::value::collate::key::{self, is_cut};
-use crate::value::{Kind, Number, Path, Value};
+use crate::value::{Kind, Number, Value};
 
 /// At most this many documents are read instead of walking the index: reading them is faster.
 const FEW_DOCUMENTS: u64 = if cfg!(test) { 1 } else { 16 };
@@ -33,6 +34,9 @@ pub(super) trait Fold {
 
     /// Discards everything added so far: the scan starts again by another method.
     fn restart(&mut self);
+
+    /// Whether a value counts once for a document that has it several times. Otherwise every value counts.
+    fn counts_documents(&self) -> bool;
 }
 
 /// The matching documents, and how the index covers one path.
@@ -40,19 +44,22 @@ pub(super) struct Scan<S> {
     pub(super) filtered: Filtered<S>,
     /// How to walk the path in the index, or `None` if documents must be read.
     walk: Option<Walk>,
-    path: Path,
+    path: ValuePath,
 }
 
 impl<S: QuerySource> Scan<S> {
     /// Evaluates the filter.
-    pub(super) fn open(source: S, prepared: &Prepared, path: &Path) -> Result<Self> {
+    pub(super) fn open(source: S, prepared: &Prepared, path: &ValuePath) -> Result<Self> {
         let mut sort = Sort::default();
-        sort.push(&path.to_string(), false, None)?;
+        if let ValuePath::Single(path) = path {
+            sort.push(&path.to_string(), false, None)?;
+        }
         let catalog = Catalog::of(&source);
         let plan = Arc::new(planner::plan(&prepared.normal, &sort, false, catalog));
-        let walk = match &plan.order {
-            Order::Sorted { walk, .. } => walk.clone(),
-            Order::Insertion => None,
+        let walk = match (&plan.order, path) {
+            (_, ValuePath::Elements(path)) => element_walk(catalog, path),
+            (Order::Sorted { walk, .. }, _) => walk.clone(),
+            (Order::Insertion, _) => None,
         };
         let mut filtered = Filtered::new(source, plan)?;
         if filtered.plan.filter == Node::All {
@@ -65,11 +72,9 @@ impl<S: QuerySource> Scan<S> {
 
     /// Adds every value of these kinds to `fold`.
     pub(super) fn fold(&self, kinds: &[Kind], fold: &mut impl Fold) -> Result<()> {
+        let ValuePath::Single(path_to_read) = &self.path else { return self.fold_elements(kinds, fold) };
         let mut to_read = self.undecided();
-        let certain = match &self.filtered.filter_state {
-            FilterState::Evaluated(match_set) => Some(&match_set.certain),
-            _ => None,
-        };
+        let certain = self.evaluated();
         let few = certain.filter(|certain| certain.len() <= FEW_DOCUMENTS);
         match (&self.walk, few) {
             (Some(Walk { path: None }), _) => {}
@@ -88,7 +93,7 @@ impl<S: QuerySource> Scan<S> {
             },
         }
         self.read(&to_read, |_, document| {
-            let Some(value) = value_at(&self.path, document)? else { return Ok(()) };
+            let Some(value) = value_at(path_to_read, document)? else { return Ok(()) };
             let (key, value) = canonical(&value)?;
             if kinds.contains(&value.kind()) { fold.add(&key, &value, 1) } else { Ok(()) }
         })
@@ -97,6 +102,9 @@ impl<S: QuerySource> Scan<S> {
     /// Returns the stored aggregates of the numbers at the path, and the path's number, if every document matches and
     /// the index has them.
     pub(super) fn all_numbers(&self) -> Result<Option<(PathNumber, NumberSum)>> {
+        if matches!(self.path, ValuePath::Elements(_)) {
+            return Ok(None);
+        }
         let is_everything =
             matches!(self.filtered.filter_state, FilterState::MatchesAll) && self.filtered.overflow().is_empty();
         let Some(Walk { path: Some(path) }) = self.walk.as_ref().filter(|_| is_everything) else { return Ok(None) };
@@ -129,6 +137,29 @@ impl<S: QuerySource> Scan<S> {
                 return Ok(());
             }
             self.filtered.load(&hits, |at, document| visit(hits[at].number, DocumentView::of(&document)?))?;
+        }
+    }
+
+    /// The path whose values are scanned.
+    pub(super) fn path(&self) -> &ValuePath {
+        &self.path
+    }
+
+    /// The documents that certainly match, if the filter was evaluated; `None` if every document matches.
+    pub(super) fn evaluated(&self) -> Option<&DocumentSet> {
+        match &self.filtered.filter_state {
+            FilterState::Evaluated(match_set) => Some(&match_set.certain),
+            _ => None,
+        }
+    }
+
+    /// How many values a walk may cost until reading the documents in `certain` costs less; `None` if there are so few
+    /// documents that they are read in any case.
+    pub(super) fn walked_values_max(&self, certain: Option<&DocumentSet>) -> Option<u64> {
+        match certain {
+            None => Some(u64::MAX),
+            Some(certain) if certain.len() <= FEW_DOCUMENTS => None,
+            Some(certain) => Some(certain.len().saturating_mul(READ_COST)),
         }
     }
 
@@ -232,7 +263,7 @@ impl<S: QuerySource> Scan<S> {
 
     /// Walks the scalars in a range at the path. Returns false once that costs more than reading `values_max` values,
     /// each in one chunk of documents.
-    fn scalars(
+    pub(super) fn scalars(
         &self,
         path: PathNumber,
         range: &KeyRange,

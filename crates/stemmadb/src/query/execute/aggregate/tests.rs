@@ -10,7 +10,7 @@ use super::{Summary, SummaryBuilder, distinct, summary};
 use crate::index::Policy;
 use crate::query::tests::{arbitrary, filled, policy};
 use crate::query::{Query, Selector};
-use crate::value::{Path, Value};
+use crate::value::{ElementPath, Path, PathStep, Value};
 
 type Groups = BTreeMap<Vec<u8>, (Value, u64, SummaryBuilder)>;
 
@@ -38,6 +38,45 @@ fn same(a: &Summary, b: &Summary) -> bool {
     a.count == b.count && a.sum == b.sum && equal(a.min, b.min) && equal(a.max, b.max)
 }
 
+/// The path with `[]` after the names whose bits are set in `arrays`.
+fn with_arrays(path: &str, arrays: u32) -> String {
+    let names = path.split('.').enumerate();
+    let names = names.map(|(at, name)| if arrays >> at & 1 == 1 { format!("{name}[]") } else { name.to_owned() });
+    names.collect::<Vec<_>>().join(".")
+}
+
+fn children<'v>(value: &'v Value, step: &PathStep) -> Vec<&'v Value> {
+    match (step, value) {
+        (PathStep::Elements, Value::Array(elements)) => elements.iter().collect(),
+        (PathStep::Elements, _) => Vec::new(),
+        (PathStep::Field(name), value) => Path::new([&**name]).unwrap().get(value).into_iter().collect(),
+    }
+}
+
+fn reference_values(value: &Value, steps: &[PathStep]) -> Vec<Value> {
+    match steps {
+        [] if matches!(value, Value::Array(_) | Value::Object(_)) => Vec::new(),
+        [] => vec![value.clone()],
+        [step, rest @ ..] => {
+            children(value, step).into_iter().flat_map(|child| reference_values(child, rest)).collect()
+        }
+    }
+}
+
+/// Visits each group with its values, paired by the elements of the arrays that both paths enter.
+fn pairs(value: &Value, group: &[PathStep], path: &[PathStep], visit: &mut impl FnMut(Vec<u8>, Value, &[Value])) {
+    if let ([left, group_rest @ ..], [right, path_rest @ ..]) = (group, path)
+        && left == right
+    {
+        children(value, left).into_iter().for_each(|child| pairs(child, group_rest, path_rest, visit));
+        return;
+    }
+    let groups = reference_values(value, group);
+    let groups: BTreeMap<_, _> = groups.iter().map(|group| canonical(group).expect("a good value")).collect();
+    let values = reference_values(value, path);
+    groups.into_iter().for_each(|(key, group)| visit(key, group, &values));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: crate::query::tests::cases(2048), ..ProptestConfig::default() })]
 
@@ -62,7 +101,7 @@ proptest! {
 
         let found = summaries(&source, &query, &group, &path);
         let all: crate::Result<Vec<Summary>> =
-            expected.values().map(|(.., builder)| builder.finish(&value_path)).collect();
+            expected.values().map(|(.., builder)| builder.finish(&path)).collect();
         match (found, all) {
             (Ok(found), Ok(all)) => {
                 prop_assert_eq!(found.len(), all.len());
@@ -80,11 +119,65 @@ proptest! {
                 builder.add(*number, 1);
             }
         }
-        match (summary(&source, &query, &path), builder.finish(&value_path)) {
+        match (summary(&source, &query, &path), builder.finish(&path)) {
             (Ok(found), Ok(expected)) => {
                 prop_assert!(same(&found, &expected), "{found:?} {expected:?} {selector} {path}");
             }
             (found, expected) => prop_assert_eq!(found.is_err(), expected.is_err()),
+        }
+    }
+
+    #[test]
+    fn aggregates_of_elements_equal_those_of_whole_documents(
+        policy in policy(),
+        bodies in prop::collection::vec(arbitrary::body(), 0..20),
+        selector in prop_oneof![Just(Value::Object(Default::default())), arbitrary::selector()],
+        (group, group_arrays) in (arbitrary::sort_path(), 1..8_u32),
+        (path, path_arrays) in (arbitrary::sort_path(), 0..8_u32),
+        shares_path in any::<bool>(),
+    ) {
+        let group = with_arrays(&group, group_arrays);
+        let path = if shares_path { format!("{group}.a") } else { with_arrays(&path, path_arrays) };
+        let source = filled(policy, &bodies);
+        let selector = Selector::parse(&selector).expect("a good selector");
+        let query = Query::new(selector.clone());
+        let documents = source.documents.values().map(crate::query::tests::memory::MemorySource::whole);
+        let documents: Vec<Value> = documents.filter(|whole| selector.matches(whole).expect("good")).collect();
+        let (group_path, value_path) = (ElementPath::parse(&group).unwrap(), ElementPath::parse(&path).unwrap());
+
+        let mut counts = BTreeMap::new();
+        let mut expected: BTreeMap<Vec<u8>, (Value, SummaryBuilder)> = BTreeMap::new();
+        let mut total = SummaryBuilder::default();
+        for document in &documents {
+            let mut groups = BTreeMap::new();
+            pairs(document, group_path.steps(), value_path.steps(), &mut |key, group, values| {
+                groups.insert(key.clone(), group.clone());
+                let (_, builder) = expected.entry(key).or_insert_with(|| (group, SummaryBuilder::default()));
+                values.iter().filter_map(Value::as_number).for_each(|number| builder.add(number, 1));
+            });
+            for (key, group) in groups {
+                counts.entry(key).or_insert((group, 0)).1 += 1;
+            }
+            let values = reference_values(document, value_path.steps());
+            values.iter().filter_map(Value::as_number).for_each(|number| total.add(number, 1));
+        }
+        let counts: Vec<(Value, u64)> = counts.into_values().collect();
+        prop_assert_eq!(distinct(&source, &query, &group).expect("sound"), counts, "{} by {}", &selector, &group);
+
+        match (summary(&source, &query, &path), total.finish(&path)) {
+            (Ok(found), Ok(expected)) => prop_assert!(same(&found, &expected), "{found:?} {expected:?} {path}"),
+            (found, expected) => prop_assert_eq!(found.is_err(), expected.is_err()),
+        }
+        let all: crate::Result<Vec<Summary>> = expected.values().map(|(_, builder)| builder.finish(&path)).collect();
+        match (summaries(&source, &query, &group, &path), all) {
+            (Ok(found), Ok(all)) => {
+                prop_assert_eq!(found.len(), all.len());
+                for (((value, found), (expected, _)), summary) in found.iter().zip(expected.values()).zip(&all) {
+                    prop_assert_eq!(value, expected);
+                    prop_assert!(same(found, summary), "{found:?} {summary:?} {selector} {path} by {group}");
+                }
+            }
+            (found, all) => prop_assert_eq!(found.is_err(), all.is_err()),
         }
     }
 
@@ -112,6 +205,6 @@ proptest! {
             }
         }
         let found = summary(&source, &Query::new(selector), "a").expect("sound");
-        prop_assert!(same(&found, &builder.finish(&Path::parse("a").expect("good")).expect("small")));
+        prop_assert!(same(&found, &builder.finish("a").expect("small")));
     }
 }

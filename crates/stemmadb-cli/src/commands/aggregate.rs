@@ -1,0 +1,64 @@
+//! `stemma aggregate`: counts, sums and other figures of the documents that match, as a whole or by group.
+
+use stemmadb::{Object, Value};
+
+use super::{Session, selector};
+use crate::arguments::Aggregate;
+use crate::failure::Result;
+use crate::output::{OutputFormat, Printer};
+
+/// Prints a row for each group: its values, then its figures.
+pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
+    let request = request(aggregate)?;
+    let rows = session.with(&aggregate.database, |db| db.aggregate(&request))?;
+    let mut printer = Printer::new(OutputFormat::choose(aggregate.output, OutputFormat::Table));
+    for (group, figures) in rows {
+        let values = match group {
+            Value::Array(values) if aggregate.group_by.len() > 1 => values,
+            value => vec![value],
+        };
+        let mut row: Object = aggregate.group_by.iter().map(String::as_str).zip(values).collect();
+        figures.into_iter().for_each(|(name, value)| {
+            row.insert(name, value);
+        });
+        printer.row(row)?;
+    }
+    printer.flush()
+}
+
+/// The aggregation as JSON, with figures named like `sum(price)`.
+fn request(aggregate: &Aggregate) -> Result<Value> {
+    let functions = [
+        ("sum", &aggregate.sum),
+        ("average", &aggregate.average),
+        ("min", &aggregate.min),
+        ("max", &aggregate.max),
+        ("distinct", &aggregate.distinct),
+        ("count_distinct", &aggregate.count_distinct),
+    ];
+    let mut figures = Object::new();
+    if aggregate.count || functions.iter().all(|(_, paths)| paths.is_empty()) {
+        figures.insert("count", "count");
+    }
+    for (function, paths) in functions {
+        for path in paths {
+            let figure: Object = [(function, Value::from(path))].into_iter().collect();
+            figures.insert(format!("{function}({path})"), figure);
+        }
+    }
+    let mut request = Object::new();
+    request.insert("selector", selector(&aggregate.selector)?);
+    request.insert("figures", figures);
+    if !aggregate.group_by.is_empty() {
+        request.insert("group_by", aggregate.group_by.iter().map(Value::from).collect::<Vec<_>>());
+    }
+    if let Some(figure) = &aggregate.order_by {
+        request.insert("order_by", figure);
+    }
+    request.insert("descending", aggregate.descending);
+    request.insert("skip", aggregate.skip.unwrap_or(0));
+    if let Some(limit) = aggregate.limit {
+        request.insert("limit", limit);
+    }
+    Ok(Value::Object(request))
+}

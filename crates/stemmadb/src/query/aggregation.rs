@@ -1,0 +1,368 @@
+//! Aggregations described by JSON: figures of the documents that match a selector, as a whole or by group.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::execute::Summary;
+use super::execute::aggregate::{SummaryBuilder, canonical};
+use super::find::Find;
+use super::language::document::{DocumentView, value_at};
+use super::language::selector::Selector;
+use super::plan::Query;
+use crate::read::Snapshot;
+use crate::value::{ElementPath, Object, Path, Value};
+use crate::{Error, Result};
+
+/// The most groups, and the most distinct values of a path.
+const GROUPS_MAX: u64 = 100_000;
+
+/// The most figures of one aggregation; each may need its own query.
+const FIGURES_MAX: usize = 100;
+
+/// The most paths to group by at once.
+const GROUP_PATHS_MAX: usize = 8;
+
+/// Figures of the documents that match a selector, as a whole or for each group, described by JSON:
+///
+/// - `selector`: the documents; by default all of them.
+/// - `group_by`: a path, or an array of paths; one row for each value, or for each combination of values. A path may
+///   enter arrays: `tags[]`.
+/// - `figures`: an object of names and figures: `"count"`, or an object with one of `sum`, `average`, `min`, `max`,
+///   `distinct` and `count_distinct`, and a path.
+/// - `order_by`: the name of a figure to sort by, `descending`, `skip` and `limit`.
+///
+/// Computed from the index where it suffices. Documents are read for groups by several paths or with distinct values.
+///
+/// ```
+/// use stemmadb::{Aggregation, Database};
+///
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = Database::in_memory();
+/// db.insert("a", &serde_json::json!({"city": "Oslo", "price": 5}))?;
+/// db.insert("b", &serde_json::json!({"city": "Oslo", "price": 7}))?;
+/// let request = stemmadb::Value::parse(r#"{"group_by": "city", "figures": {"n": "count", "mean": {"average": "price"}}}"#)?;
+/// let rows = Aggregation::parse(&request)?.rows(&db.snapshot()?)?;
+/// assert_eq!(rows[0].1.get("mean").and_then(|mean| mean.as_f64()), Some(6.0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Aggregation {
+    selector: Selector,
+    /// The paths whose values define the groups; none for a single row.
+    group_by: Vec<String>,
+    /// The figures of each row, with their output names.
+    figures: Vec<(String, Figure)>,
+    order_by: Option<String>,
+    descending: bool,
+    skip: usize,
+    limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Figure {
+    Count,
+    Of(Function, String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Function {
+    Sum,
+    Average,
+    Min,
+    Max,
+    Distinct,
+    CountDistinct,
+}
+
+/// The values of one group under construction, for each path that figures refer to.
+#[derive(Default)]
+struct PathFigures {
+    numbers: SummaryBuilder,
+    distinct: BTreeMap<Vec<u8>, Value>,
+}
+
+/// One group under construction.
+struct Group {
+    key: Value,
+    count: u64,
+    by_path: BTreeMap<String, PathFigures>,
+}
+
+impl Aggregation {
+    /// Parses an aggregation.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid), with the part that is wrong.
+    pub fn parse(json: &Value) -> Result<Self> {
+        let object = json.as_object().ok_or_else(|| Error::invalid("an aggregation is a JSON object"))?;
+        let mut aggregation = Aggregation {
+            selector: Selector::everything(),
+            group_by: Vec::new(),
+            figures: Vec::new(),
+            order_by: None,
+            descending: false,
+            skip: 0,
+            limit: usize::MAX,
+        };
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+        for (name, value) in object.iter() {
+            let invalid = || Error::invalid(format!("invalid value for `{name}`"));
+            match name {
+                "selector" => aggregation.selector = Selector::parse(value)?,
+                "group_by" => aggregation.group_by = parse_paths(value).ok_or_else(invalid)?,
+                "figures" => aggregation.figures = parse_figures(value)?,
+                "order_by" => aggregation.order_by = Some(value.as_str().ok_or_else(invalid)?.to_owned()),
+                "descending" => aggregation.descending = value.as_bool().ok_or_else(invalid)?,
+                "skip" => aggregation.skip = count(value).ok_or_else(invalid)?,
+                "limit" => aggregation.limit = count(value).ok_or_else(invalid)?,
+                _ => {
+                    return Err(Error::invalid(format!("an aggregation has no parameter `{name}`")).with_hint(
+                        "the parameters are selector, group_by, figures, order_by, descending, skip, limit",
+                    ));
+                }
+            }
+        }
+        aggregation.validated()
+    }
+
+    fn validated(self) -> Result<Self> {
+        if self.figures.is_empty() {
+            return Err(
+                Error::invalid("`figures` is missing").with_hint("for example {\"total\": {\"sum\": \"price\"}}")
+            );
+        }
+        if self.figures.len() > FIGURES_MAX {
+            return Err(Error::invalid(format!("there are more than {FIGURES_MAX} figures")));
+        }
+        if self.group_by.len() > GROUP_PATHS_MAX {
+            return Err(Error::invalid(format!("there are more than {GROUP_PATHS_MAX} paths to group by")));
+        }
+        let paths = self.figures.iter().filter_map(|(_, figure)| match figure {
+            Figure::Of(_, path) => Some(path),
+            Figure::Count => None,
+        });
+        if self.reads_documents() && self.group_by.iter().chain(paths).any(|path| ElementPath::is_in(path)) {
+            return Err(Error::invalid("a group by several paths or with distinct values can't enter arrays")
+                .with_hint("group by one path with [], and count, sum or compare"));
+        }
+        let is_named = |name: &String| self.figures.iter().any(|(figure, _)| figure == name);
+        match &self.order_by {
+            Some(name) if !is_named(name) => Err(Error::invalid("`order_by` must name one of the figures")),
+            _ => Ok(self),
+        }
+    }
+
+    /// Aggregates only the documents that also match `selector`.
+    #[must_use]
+    pub fn narrowed(self, selector: Selector) -> Self {
+        Aggregation { selector: self.selector.and(selector), ..self }
+    }
+
+    /// Computes the rows: the value of each group, and its figures by name. Without groups there is one row, whose
+    /// value is null; with several paths, the value is an array. Rows are in collation order of the groups, or by the
+    /// figure that `order_by` names.
+    ///
+    /// # Errors
+    /// `Invalid` if a path is malformed or a sum exceeds the range of a double; `Stopped` above 100,000 groups or
+    /// distinct values; `Corrupt` if stored bytes are damaged.
+    pub fn rows(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
+        let rows = match self.group_by.as_slice() {
+            [] => vec![(Value::Null, self.total(snapshot)?)],
+            _ if self.reads_documents() => self.groups_of_documents(snapshot)?,
+            [path] => self.groups(snapshot, path)?,
+            _ => unreachable!("groups by several paths read documents"),
+        };
+        Ok(self.ordered(rows).into_iter().skip(self.skip).take(self.limit).collect())
+    }
+
+    /// Whether the groups need more than counts and summaries of numbers by one path.
+    fn reads_documents(&self) -> bool {
+        let is_distinct =
+            |figure: &Figure| matches!(figure, Figure::Of(Function::Distinct | Function::CountDistinct, _));
+        self.group_by.len() > 1
+            || !self.group_by.is_empty() && self.figures.iter().any(|(_, figure)| is_distinct(figure))
+    }
+
+    fn find(&self, snapshot: &Snapshot) -> Find {
+        snapshot.find(Query::new(self.selector.clone())).rows_max(GROUPS_MAX)
+    }
+
+    fn total(&self, snapshot: &Snapshot) -> Result<Object> {
+        let find = || self.find(snapshot);
+        let figure = |figure: &Figure| -> Result<Value> {
+            Ok(match figure {
+                Figure::Count => find().count()?.into(),
+                Figure::Of(Function::Sum, path) => find().sum(path)?.into(),
+                Figure::Of(Function::Average, path) => find().average(path)?.into(),
+                Figure::Of(Function::Min, path) => find().min(path)?.into(),
+                Figure::Of(Function::Max, path) => find().max(path)?.into(),
+                Figure::Of(Function::Distinct, path) => find().distinct(path)?.into(),
+                Figure::Of(Function::CountDistinct, path) => find().distinct(path)?.len().into(),
+            })
+        };
+        self.figures.iter().map(|(name, requested)| Ok((name.clone(), figure(requested)?))).collect()
+    }
+
+    /// Groups by one path, from the index where it suffices.
+    fn groups(&self, snapshot: &Snapshot, group: &str) -> Result<Vec<(Value, Object)>> {
+        let groups = || self.find(snapshot).group_by(group);
+        let counts = groups().counts()?;
+        // One pass for each path computes all functions of that path.
+        let mut summaries: BTreeMap<&str, Vec<Summary>> = BTreeMap::new();
+        for (_, figure) in &self.figures {
+            if let Figure::Of(_, path) = figure
+                && !summaries.contains_key(path.as_str())
+            {
+                let by_group = groups().summaries(path)?;
+                // All passes read the same snapshot, so they have the same groups.
+                debug_assert_eq!(by_group.len(), counts.len(), "the groups of two passes are equal");
+                summaries.insert(path, by_group.into_iter().map(|(_, summary)| summary).collect());
+            }
+        }
+        let row = |at: usize, count: u64| {
+            let figure = |figure: &Figure| match figure {
+                Figure::Count => count.into(),
+                Figure::Of(function, path) => summary_value(*function, &summaries[path.as_str()][at]),
+            };
+            self.figures.iter().map(|(name, requested)| (name.clone(), figure(requested))).collect()
+        };
+        Ok(counts.into_iter().enumerate().map(|(at, (value, count))| (value, row(at, count))).collect())
+    }
+
+    /// Groups by any number of paths, by reading the matching documents. A document without a value at one of the paths
+    /// is in no group.
+    fn groups_of_documents(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
+        let group_paths = self.group_by.iter().map(|path| Path::parse(path)).collect::<Result<Vec<_>>>()?;
+        let figure_paths: BTreeSet<&str> = self.figures.iter().filter_map(|(_, figure)| figure.path()).collect();
+        let figure_paths = figure_paths.into_iter().map(|text| Ok((text, Path::parse(text)?)));
+        let figure_paths = figure_paths.collect::<Result<Vec<_>>>()?;
+        let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
+        let mut distinct_count = 0;
+        for document in snapshot.find(Query::new(self.selector.clone())).run()? {
+            let document = document?;
+            let document = DocumentView::of(&document)?;
+            let mut values = Vec::with_capacity(group_paths.len());
+            for path in &group_paths {
+                values.extend(value_at(path, document)?);
+            }
+            if values.len() < group_paths.len() {
+                continue;
+            }
+            let key = if values.len() == 1 { values.remove(0) } else { Value::Array(values) };
+            let (key_bytes, key) = canonical(&key)?;
+            let group = groups.entry(key_bytes).or_insert_with(|| Group { key, count: 0, by_path: BTreeMap::new() });
+            group.count += 1;
+            for (text, path) in &figure_paths {
+                let Some(value) = value_at(path, document)? else { continue };
+                let figures = match group.by_path.get_mut(*text) {
+                    Some(figures) => figures,
+                    None => group.by_path.entry((*text).to_owned()).or_default(),
+                };
+                let (value_key, value) = canonical(&value)?;
+                if let Value::Number(number) = value {
+                    figures.numbers.add(number, 1);
+                }
+                if self.needs_distinct(text) && figures.distinct.insert(value_key, value).is_none() {
+                    distinct_count += 1;
+                }
+            }
+            if groups.len() as u64 > GROUPS_MAX || distinct_count > GROUPS_MAX {
+                return Err(Error::stopped(format!("there are more than {GROUPS_MAX} groups or distinct values"))
+                    .with_hint("narrow the selector"));
+            }
+        }
+        groups.into_values().map(|group| self.row(group)).collect()
+    }
+
+    fn needs_distinct(&self, path: &str) -> bool {
+        self.figures.iter().any(|(_, figure)| match figure {
+            Figure::Of(Function::Distinct | Function::CountDistinct, of) => of == path,
+            _ => false,
+        })
+    }
+
+    fn row(&self, group: Group) -> Result<(Value, Object)> {
+        let none = PathFigures::default();
+        let figure = |figure: &Figure| -> Result<Value> {
+            let Figure::Of(function, path) = figure else { return Ok(group.count.into()) };
+            let figures = group.by_path.get(path).unwrap_or(&none);
+            Ok(match function {
+                Function::Distinct => figures.distinct.values().cloned().collect::<Vec<_>>().into(),
+                Function::CountDistinct => figures.distinct.len().into(),
+                _ => summary_value(*function, &figures.numbers.finish(path)?),
+            })
+        };
+        let figures = self.figures.iter().map(|(name, requested)| Ok((name.clone(), figure(requested)?)));
+        let figures = figures.collect::<Result<_>>()?;
+        Ok((group.key, figures))
+    }
+
+    /// Sorts the rows by a figure, if requested; they are sorted by group otherwise.
+    fn ordered(&self, mut rows: Vec<(Value, Object)>) -> Vec<(Value, Object)> {
+        if let Some(name) = &self.order_by {
+            let number = |row: &(Value, Object)| row.1.get(name).and_then(Value::as_f64);
+            // Groups without a number come first; the sort is stable, so ties keep the order of the groups.
+            rows.sort_by(|a, b| number(a).partial_cmp(&number(b)).unwrap_or(Ordering::Equal));
+        }
+        if self.descending {
+            rows.reverse();
+        }
+        rows
+    }
+}
+
+impl Figure {
+    fn path(&self) -> Option<&str> {
+        match self {
+            Figure::Count => None,
+            Figure::Of(_, path) => Some(path),
+        }
+    }
+}
+
+fn parse_paths(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(path) => Some(vec![path.clone()]),
+        Value::Array(paths) if !paths.is_empty() => paths.iter().map(|path| path.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    }
+}
+
+fn parse_figures(value: &Value) -> Result<Vec<(String, Figure)>> {
+    let invalid = |name: &str| {
+        Error::invalid(format!("the figure {name:?} is none")).with_hint(
+            "write \"count\", or one of sum, average, min, max, distinct and count_distinct with a path: \
+             {\"sum\": \"price\"}",
+        )
+    };
+    let object = value.as_object().ok_or_else(|| Error::invalid("`figures` must be an object"))?;
+    let figure = |(name, figure): (&str, &Value)| {
+        if figure.as_str() == Some("count") {
+            return Ok((name.to_owned(), Figure::Count));
+        }
+        let one = figure.as_object().filter(|one| one.len() == 1).and_then(|one| one.iter().next());
+        let (function, path) = one.ok_or_else(|| invalid(name))?;
+        let function = match function {
+            "sum" => Function::Sum,
+            "average" => Function::Average,
+            "min" => Function::Min,
+            "max" => Function::Max,
+            "distinct" => Function::Distinct,
+            "count_distinct" => Function::CountDistinct,
+            _ => return Err(invalid(name)),
+        };
+        Ok((name.to_owned(), Figure::Of(function, path.as_str().ok_or_else(|| invalid(name))?.to_owned())))
+    };
+    object.iter().map(figure).collect()
+}
+
+fn summary_value(function: Function, summary: &Summary) -> Value {
+    match function {
+        Function::Sum => summary.sum.into(),
+        Function::Average => summary.average().into(),
+        Function::Min => summary.min.into(),
+        Function::Max => summary.max.into(),
+        Function::Distinct | Function::CountDistinct => Value::Null,
+    }
+}
