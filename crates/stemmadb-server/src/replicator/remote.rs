@@ -647,6 +647,16 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
         Ok(ChangesPage { leaves, position, is_last })
     }
 
+    fn filter_code(&self, name: &str, parameters: &[(String, String)]) -> stemmadb::Result<String> {
+        let view = parameters.iter().find(|(name, _)| name == "view").map_or("", |(_, view)| view.as_str());
+        let (name, members) = if name == "_view" { (view, "views") } else { (name, "filters") };
+        let Some((design, function)) = name.split_once('/') else { return Ok(String::new()) };
+        let path = format!("/_design/{}", encoded(design));
+        let design = self.request_json(Method::GET, &path, None, STALL_TIMEOUT)?;
+        let function = design.get(members).and_then(|functions| functions.get(function));
+        Ok(function.map(Value::to_json).unwrap_or_default())
+    }
+
     fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> stemmadb::Result<Vec<MissingRevisions>> {
         let body: Object =
             leaves.iter().map(|leaves| (leaves.id.as_str(), revision_texts(&leaves.revisions))).collect();
