@@ -18,6 +18,7 @@ pub(crate) mod node;
 pub(crate) mod node_config;
 pub(crate) mod prepared;
 pub(crate) mod replicate;
+mod row_parameters;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod token;

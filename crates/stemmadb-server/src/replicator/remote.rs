@@ -435,7 +435,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
             }
         };
         let files = stubs.iter().map(file).collect();
-        Ok(Transfer { id: id.clone(), revisions, deleted: read.deleted, body: read.body, files, byte_count })
+        let mut body = read.body;
+        if let Some(object) = body.as_object_mut() {
+            object.extend(read.replication_state);
+        }
+        Ok(Transfer { id: id.clone(), revisions, deleted: read.deleted, body, files, byte_count })
     }
 
     /// Writes a document with its files, streamed as one `multipart/related` request. Returns false, without writing,
