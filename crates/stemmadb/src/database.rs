@@ -18,7 +18,7 @@ use crate::Result;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
-use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
+use crate::engine::{Edit, Info, Operation, Progress, Store, Transaction, Upkeeper};
 use crate::keys::{ExpiringKeys, Keys};
 use crate::options::{Durability, Options};
 use crate::publish::Notifier;
@@ -239,8 +239,8 @@ impl Database {
 
     /// Runs `work` as a serializable, atomic transaction. If `work` returns an error, the transaction is rolled back.
     ///
-    /// Other writers wait while `work` runs, so keep it short, and don't write through the database itself inside it
-    /// (that would deadlock). [`Database::optimistic`] blocks nobody.
+    /// Other writers wait while `work` runs, so keep it short. Inside it, write through the transaction: writing through
+    /// the database itself is refused with `Invalid`, and so is maintenance. [`Database::optimistic`] blocks nobody.
     ///
     /// # Errors
     /// Those of `work`; `Duplicate` if the committed state would violate a unique index; `Unavailable` or `Closed` if
@@ -479,7 +479,8 @@ impl Database {
     /// errors.
     ///
     /// # Errors
-    /// `Unavailable` if files can't be written. Writes that were acknowledged as flushed are safe even then.
+    /// `Unavailable` if files can't be written. Writes that were acknowledged as flushed are safe even then. `Invalid`
+    /// within a transaction of this database.
     pub fn close(self) -> Result<()> {
         self.handle.close()
     }
@@ -487,6 +488,7 @@ impl Database {
 
 impl Handle {
     fn close(&self) -> Result<()> {
+        self.store.refuse_reentry(Operation::Close)?;
         let upkeeper = self.upkeeper.lock().take();
         match upkeeper {
             Some(upkeeper) => {

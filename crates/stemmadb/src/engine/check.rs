@@ -9,8 +9,7 @@ use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use crate::document::Document;
-use crate::engine::Progress;
-use crate::engine::Store;
+use crate::engine::{Operation, Progress, Store};
 use crate::index::{DeclaredIndexes, DocumentNumber, Histogram, NumberSum, PathNumber, Presence};
 use crate::layout::record::{Record, records};
 use crate::layout::{self, FIRST_NUMBER, meta};
@@ -64,6 +63,7 @@ const DAMAGE_COUNT_MAX: usize = 100;
 impl Store {
     /// Checks a snapshot of everything published, and the log.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<CheckReport> {
+        let _running = self.begin(Operation::Compact)?;
         // Compaction must not move records while their positions are compared.
         let _compaction = self.compaction.lock();
         let number_end = self.parts.publisher.published_numbers();

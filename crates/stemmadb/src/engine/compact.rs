@@ -18,7 +18,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::engine::write::Writer;
-use crate::engine::{Progress, Store};
+use crate::engine::{Operation, Progress, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
@@ -64,6 +64,7 @@ impl Store {
     /// segments.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Progress)) -> Result<u64> {
         self.refuse_if_closed()?;
+        let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
         self.checkpoint()?;
         self.parts.log.roll()?;

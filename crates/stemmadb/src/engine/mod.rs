@@ -23,6 +23,7 @@ mod edit;
 mod expire;
 mod info;
 mod log_prescan;
+mod operations;
 mod pace;
 mod progress;
 mod rebuild;
@@ -48,7 +49,7 @@ use crate::options::Durability;
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::read::{Snapshot, StoreParts};
 use crate::revision::{Revision, Sequence};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, RwLock};
 use crate::{Error, Result};
 use pace::MemoryUse;
@@ -59,6 +60,7 @@ pub use content_sweep::SweepReport;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use edit::Edit;
 pub use info::{Info, OldestSnapshot};
+pub(crate) use operations::{Operation, RunningOperation};
 pub use progress::Progress;
 pub(crate) use salvage::salvage;
 pub use salvage::{SalvageReport, Salvaged, SalvagedRevision};
@@ -87,30 +89,11 @@ pub(crate) struct Store {
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
     commit_hooks: commit_hook::CommitHooks,
-    /// Identifies the thread that has a transaction open; 0 if none has.
-    writing_thread: AtomicUsize,
     /// How many times a writer had to wait for memory since the database was opened.
     stall_count: AtomicU64,
     /// Why no checkpoint has succeeded since a time, if the next one may.
     checkpoint_failure: Mutex<Option<checkpoint::CheckpointFailure>>,
     pace: pace::Pace,
-}
-
-/// Marks the current thread as the one with the open transaction until the marker is dropped.
-struct OpenTransactionMark<'a>(&'a AtomicUsize);
-
-impl<'a> OpenTransactionMark<'a> {
-    fn mark(writing_thread: &'a AtomicUsize) -> Self {
-        debug_assert_eq!(writing_thread.load(Ordering::Relaxed), 0, "the writer lock admits one open transaction");
-        writing_thread.store(crate::sync::thread_mark(), Ordering::Relaxed);
-        OpenTransactionMark(writing_thread)
-    }
-}
-
-impl Drop for OpenTransactionMark<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
 }
 
 /// The memtables on top of the tree.
@@ -197,13 +180,13 @@ impl Store {
         durability: Durability,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.refuse_reentry()?;
+        self.refuse_reentry(Operation::Write)?;
         self.wait_for_turn();
         self.wait_for_memory()?;
         let level = durability.level();
         let (base_sequence, outcome) = {
             let mut writer = self.writer.lock();
-            let _mark = OpenTransactionMark::mark(&self.writing_thread);
+            let _running = self.begin(Operation::Write)?;
             let mut transaction = Transaction::begin(self, &writer)?;
             let base_sequence = transaction.base().sequence();
             let result = work(&mut transaction);
@@ -310,15 +293,6 @@ impl Store {
         } else {
             Err(failed_before())
         }
-    }
-
-    /// Returns an error for a write to the database from within a transaction of the same thread, which would deadlock.
-    fn refuse_reentry(&self) -> Result<()> {
-        if self.writing_thread.load(Ordering::Relaxed) != crate::sync::thread_mark() {
-            return Ok(());
-        }
-        Err(Error::invalid("a write to the database itself within a transaction of the same thread")
-            .with_hint("write through the transaction that the function was given"))
     }
 
     fn refuse_if_closed(&self) -> Result<()> {
