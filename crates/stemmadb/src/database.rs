@@ -76,8 +76,8 @@ struct Handle {
     expiring: Arc<ExpiringKeys>,
     views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
-    /// Released after everything else is closed.
-    _lock: Option<Arc<DatabaseLock>>,
+    /// Released when everything else is closed.
+    lock: Mutex<Option<Arc<DatabaseLock>>>,
 }
 
 impl Database {
@@ -147,7 +147,8 @@ impl Database {
         let views = ViewRegistry::new(&store);
         let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
         let expiring = Arc::default();
-        let handle = Handle { store, upkeeper, hub, expiring, views, path, _lock: lock };
+        let lock = Mutex::new(lock);
+        let handle = Handle { store, upkeeper, hub, expiring, views, path, lock };
         let database = Database { handle: Arc::new(handle), durability };
         database.handle.views.start()?;
         Ok(database)
@@ -475,8 +476,9 @@ impl Database {
         Maintenance::new(self)
     }
 
-    /// Closes the database: flushes and merges all writes. Dropping the last clone does the same but can't report
-    /// errors.
+    /// Closes the database for all its clones: ends background work, flushes and merges all writes, and releases the
+    /// lock. Whatever is left of it, such as clones, snapshots and iterators, returns `Closed` from then on. Closing it
+    /// again does nothing. Dropping the last clone closes the database too, but can't report errors.
     ///
     /// # Errors
     /// `Unavailable` if files can't be written. Writes that were acknowledged as flushed are safe even then. `Invalid`
@@ -489,15 +491,14 @@ impl Database {
 impl Handle {
     fn close(&self) -> Result<()> {
         self.store.refuse_reentry(Operation::Close)?;
-        let upkeeper = self.upkeeper.lock().take();
-        match upkeeper {
-            Some(upkeeper) => {
-                // If a view's rows in memory can't be written, they are rebuilt from the log at the next open.
-                let saved = self.views.close();
-                upkeeper.stop(&self.store).and(saved)
-            }
-            None => Ok(()),
-        }
+        // Held until the end: whoever closes the database at the same time waits until it is closed.
+        let mut upkeeper = self.upkeeper.lock();
+        let Some(upkeeper) = upkeeper.take() else { return Ok(()) };
+        // If a view's rows in memory can't be written, they are rebuilt from the log at the next open.
+        let saved = self.views.close();
+        let stopped = upkeeper.stop(&self.store);
+        self.lock.lock().take();
+        stopped.and(saved)
     }
 }
 

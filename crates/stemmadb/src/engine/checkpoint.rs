@@ -54,6 +54,7 @@ impl Store {
     /// Merges everything written so far into the tree.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.refuse_reentry(Operation::Checkpoint)?;
+        self.parts.refuse_if_closed()?;
         if self.parts.options.read_only {
             return Ok(());
         }

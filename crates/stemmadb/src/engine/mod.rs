@@ -128,6 +128,7 @@ struct Sealed {
 impl Store {
     /// A snapshot of everything published.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        self.parts.refuse_if_closed()?;
         self.snapshot_at(None)
     }
 
@@ -242,6 +243,7 @@ impl Store {
 
     /// Reads the published document `id`. A cached document needs no snapshot.
     pub(crate) fn get(&self, id: &str) -> Result<Option<Document>> {
+        self.parts.refuse_if_closed()?;
         match self.parts.caches.documents.get(id, self.parts.publisher.published()) {
             Some(document) if !self.parts.has_expired_by_now(&document)? => Ok(Some(document)),
             Some(_) => Ok(None),
@@ -251,6 +253,7 @@ impl Store {
 
     /// Flushes everything appended to the log.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.parts.refuse_if_closed()?;
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
         self.parts.publisher.advance(&self.parts.log);
         Ok(())
@@ -297,7 +300,7 @@ impl Store {
 
     fn refuse_if_closed(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::closed("the database is closed"));
+            return Err(Error::database_closed());
         }
         if self.parts.options.read_only {
             return Err(Error::unavailable("the database is open for reading only")
