@@ -240,8 +240,8 @@ impl Database {
 
     /// Runs `work` as a serializable, atomic transaction. If `work` returns an error, the transaction is rolled back.
     ///
-    /// Other writers wait while `work` runs, so keep it short. Inside it, write through the transaction: writing through
-    /// the database itself is refused with `Invalid`, and so is maintenance. [`Database::optimistic`] blocks nobody.
+    /// Other writers wait while `work` runs, so keep it short. Inside it, write through the transaction: a write to the
+    /// database itself is refused with `Invalid`, and so is maintenance. [`Database::optimistic`] blocks nobody.
     ///
     /// # Errors
     /// Those of `work`; `Duplicate` if the committed state would violate a unique index; `Unavailable` or `Closed` if

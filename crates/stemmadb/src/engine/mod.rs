@@ -327,13 +327,17 @@ impl Store {
 
     /// Seals the active memtable unless it is empty. The caller holds the writer lock.
     fn seal(&self, writer: &mut Writer) {
+        if !self.active_memtable().is_empty() {
+            self.seal_even_if_empty(writer);
+        }
+    }
+
+    /// Seals the active memtable. Merging an empty one only moves the checkpoint to the end of the log.
+    fn seal_even_if_empty(&self, writer: &mut Writer) {
         let active = self.active_memtable();
         // After a full memtable, the next one probably gets full as well.
         let next = if self.is_full(&active) { Memtable::with_room_of(&active) } else { Memtable::new() };
         let mut view = self.view.write();
-        if view.active.is_empty() {
-            return;
-        }
         debug_assert!(
             view.sealed.last().is_none_or(|last| {
                 last.log_end <= writer.log_end
