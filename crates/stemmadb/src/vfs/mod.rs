@@ -8,6 +8,7 @@
 //!
 //! Concurrency: every method may be called from any thread at any time.
 
+mod directory;
 mod disk;
 #[cfg(any(test, feature = "testing", fuzzing))]
 mod fault;
@@ -27,7 +28,7 @@ pub(crate) use gate::{Gate, GatedVfs};
 pub(crate) use memory::MemoryVfs;
 pub(crate) use read_only::ReadOnlyVfs;
 
-/// The file whose lock shows that a process has the database open.
+/// The file whose lock shows that a process of an earlier version has the database open.
 const LOCK: &str = "LOCK";
 
 /// A directory of files: the storage of one database.
