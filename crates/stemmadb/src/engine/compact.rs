@@ -66,9 +66,9 @@ impl Store {
         self.emptiest_segment(if is_wasteful { EXPLICIT_PERCENT } else { BACKGROUND_PERCENT })
     }
 
-    /// Compacts every segment with a sufficient share of dead bytes, and gives the files of retired segments back to the
-    /// file system. Returns by how many bytes the files of the log shrank. Files that snapshots still read are not
-    /// counted: they shrink later.
+    /// Compacts every segment with a sufficient share of dead bytes, and gives the files of retired segments back to
+    /// the file system. Returns by how many bytes the files of the log shrank. Files that snapshots still read are not
+    /// counted: they are deleted later.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Progress)) -> Result<u64> {
         self.refuse_if_closed()?;
         let _running = self.begin(Operation::Compact)?;
@@ -300,8 +300,8 @@ impl FrameGroup {
     }
 }
 
-/// The records of a group of frames that are relocated, and the leaves that move with them. Positions are offsets until the
-/// payload is appended.
+/// The records of a group of frames that are relocated, and the leaves that move with them. Positions are offsets until
+/// the payload is appended.
 #[derive(Default)]
 struct Relocation {
     payload: Vec<u8>,

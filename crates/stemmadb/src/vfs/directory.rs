@@ -4,8 +4,8 @@
 //! and a new one of the same name is another database. The lock belongs to the directory itself, not to a file in it:
 //! nothing that can be deleted or recreated stands for it.
 //!
-//! Versions before this one locked a file, `LOCK`. It is locked for a moment, so that such a process is noticed; and for
-//! as long as the database is open where directories can't be locked, such as on some network file systems.
+//! Versions before this one locked a file, `LOCK`. It is locked for a moment, so that such a process is noticed; and
+//! for as long as the database is open where directories can't be locked, such as on some network file systems.
 //!
 //! On other platforms than Unix, files are found by the directory's path, and the file is locked.
 
