@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
+use hyper::header::{CONNECTION, EXPECT, HOST, HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request};
+use hyper::{Method, Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
@@ -28,7 +29,7 @@ use crate::config::Config;
 use crate::connections::ConnectionSlot;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, MemoryBudget, PeerAddress, Query, blocking, segments};
+use crate::http::{HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, blocking, segments};
 use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
@@ -269,7 +270,7 @@ where
 }
 
 /// A connection's stream with a write timeout.
-type Io<S> = TokioIo<Pin<Box<TimeoutStream<S>>>>;
+type Io<S> = TokioIo<Pin<Box<TimeoutStream<RequestLineStream<S>>>>>;
 
 fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
@@ -288,7 +289,8 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let limits = &state.config.limits;
     let state = state.clone();
     // A client that never reads its response would hold the memory of it forever.
-    let mut stream = TimeoutStream::new(stream);
+    let begins_request = Arc::new(AtomicBool::new(true));
+    let mut stream = TimeoutStream::new(RequestLineStream::new(stream, begins_request.clone()));
     stream.set_write_timeout(Some(limits.stall_timeout));
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -299,7 +301,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             service_fn(move |mut request| {
                 request.extensions_mut().insert(PeerAddress(peer));
                 request.extensions_mut().insert(slot.clone());
-                serve(state.clone(), request)
+                serve(state.clone(), request, begins_request.clone())
             }),
         )
         .with_upgrades()
@@ -308,6 +310,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 async fn serve(
     state: Arc<ServerState>,
     request: Request<Incoming>,
+    begins_request: Arc<AtomicBool>,
 ) -> Result<hyper::Response<RecordedBody>, std::convert::Infallible> {
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
     let mut record = RequestRecord::begin(state.metrics.clone(), request.method().clone(), peer);
@@ -315,6 +318,10 @@ async fn serve(
     let cors = cors_headers(&state.settings.config(), origin.as_deref());
     let can_be_challenged = !is_script_request(request.headers());
     let stall_timeout = state.config.limits.stall_timeout;
+    let expects_continue = request.headers().contains_key(EXPECT);
+    let (parts, body) = request.into_parts();
+    let (body, unread) = RequestBody::new(body, begins_request);
+    let request = Request::from_parts(parts, body);
     let answer = catch_panic(handle(state, request, &mut record)).await.unwrap_or_else(|failure| {
         record.record_failure(&failure);
         let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
@@ -326,6 +333,10 @@ async fn serve(
         .with(HeaderName::from_static("x-couch-request-id"), &record.id);
     for (name, value) in cors {
         answer = answer.with(HeaderName::from_static(name), &value);
+    }
+    // Without this header a pooled connection would be closed while the client sends its next request.
+    if !unread.discard(expects_continue).await {
+        answer = answer.with(CONNECTION, "close");
     }
     Ok(record.answered(answer, stall_timeout))
 }
@@ -339,11 +350,14 @@ async fn catch_panic<T>(handler: impl Future<Output = Result<T>>) -> Result<T> {
 
 async fn handle(
     state: Arc<ServerState>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     record: &mut RequestRecord,
 ) -> Result<HttpResponse> {
     let config = state.settings.config();
     let (parts, body) = request.into_parts();
+    if parts.version == Version::HTTP_11 && !parts.headers.contains_key(HOST) {
+        return Err(Failure::bad_request("An HTTP/1.1 request must have a Host header."));
+    }
     check_host(&config, &parts)?;
     if let Some(answer) = preflight(&config, &parts) {
         return Ok(answer);

@@ -18,7 +18,7 @@ use crate::Result;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
-use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
+use crate::engine::{Edit, Info, Operation, Progress, Store, Transaction, Upkeeper};
 use crate::keys::{ExpiringKeys, Keys};
 use crate::options::{Durability, Options};
 use crate::publish::Notifier;
@@ -76,8 +76,8 @@ struct Handle {
     expiring: Arc<ExpiringKeys>,
     views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
-    /// Released after everything else is closed.
-    _lock: Option<Arc<DatabaseLock>>,
+    /// Released when everything else is closed.
+    lock: Mutex<Option<Arc<DatabaseLock>>>,
 }
 
 impl Database {
@@ -147,7 +147,8 @@ impl Database {
         let views = ViewRegistry::new(&store);
         let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
         let expiring = Arc::default();
-        let handle = Handle { store, upkeeper, hub, expiring, views, path, _lock: lock };
+        let lock = Mutex::new(lock);
+        let handle = Handle { store, upkeeper, hub, expiring, views, path, lock };
         let database = Database { handle: Arc::new(handle), durability };
         database.handle.views.start()?;
         Ok(database)
@@ -284,8 +285,8 @@ impl Database {
 
     /// Runs `work` as a serializable, atomic transaction. If `work` returns an error, the transaction is rolled back.
     ///
-    /// Other writers wait while `work` runs, so keep it short, and don't write through the database itself inside it
-    /// (that would deadlock). [`Database::optimistic`] blocks nobody.
+    /// Other writers wait while `work` runs, so keep it short. Inside it, write through the transaction: a write to the
+    /// database itself is refused with `Invalid`, and so is maintenance. [`Database::optimistic`] blocks nobody.
     ///
     /// # Errors
     /// Those of `work`; `Duplicate` if the committed state would violate a unique index; `Unavailable` or `Closed` if
@@ -520,11 +521,13 @@ impl Database {
         Maintenance::new(self)
     }
 
-    /// Closes the database: flushes and merges all writes. Dropping the last clone does the same but can't report
-    /// errors.
+    /// Closes the database for all its clones: ends background work, flushes and merges all writes, and releases the
+    /// lock. Whatever is left of it, such as clones, snapshots and iterators, returns `Closed` from then on. Closing it
+    /// again does nothing. Dropping the last clone closes the database too, but can't report errors.
     ///
     /// # Errors
-    /// `Unavailable` if files can't be written. Writes that were acknowledged as flushed are safe even then.
+    /// `Unavailable` if files can't be written. Writes that were acknowledged as flushed are safe even then. `Invalid`
+    /// within a transaction of this database.
     pub fn close(self) -> Result<()> {
         self.handle.close()
     }
@@ -532,15 +535,15 @@ impl Database {
 
 impl Handle {
     fn close(&self) -> Result<()> {
-        let upkeeper = self.upkeeper.lock().take();
-        match upkeeper {
-            Some(upkeeper) => {
-                // If a view's rows in memory can't be written, they are rebuilt from the log at the next open.
-                let saved = self.views.close();
-                upkeeper.stop(&self.store).and(saved)
-            }
-            None => Ok(()),
-        }
+        self.store.refuse_reentry(Operation::Close)?;
+        // Held until the end: whoever closes the database at the same time waits until it is closed.
+        let mut upkeeper = self.upkeeper.lock();
+        let Some(upkeeper) = upkeeper.take() else { return Ok(()) };
+        // If a view's rows in memory can't be written, they are rebuilt from the log at the next open.
+        let saved = self.views.close();
+        let stopped = upkeeper.stop(&self.store);
+        self.lock.lock().take();
+        stopped.and(saved)
     }
 }
 

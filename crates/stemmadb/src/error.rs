@@ -33,6 +33,18 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// The source of I/O errors of a database that was closed.
+#[derive(Debug)]
+pub(crate) struct DatabaseClosed;
+
+impl fmt::Display for DatabaseClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the database is closed")
+    }
+}
+
+impl StdError for DatabaseClosed {}
+
 /// The error type of this crate: a kind for programs, a message for people, often a hint, and the source if there is
 /// one.
 ///
@@ -97,6 +109,11 @@ impl Error {
         Self::new(ErrorKind::Closed, message)
     }
 
+    /// The error for an operation on a database that was closed.
+    pub(crate) fn database_closed() -> Self {
+        Self::closed(DatabaseClosed.to_string())
+    }
+
     /// [`ErrorKind::Internal`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
@@ -105,6 +122,9 @@ impl Error {
     /// An I/O error. `operation` names the operation and the file, such as `write log/0000000001.log`.
     pub fn io(operation: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
+        if source.get_ref().is_some_and(|inner| inner.is::<DatabaseClosed>()) {
+            return Self::database_closed();
+        }
         let hint = match source.kind() {
             Io::StorageFull | Io::QuotaExceeded => {
                 Some("free some space, then reopen the database; nothing acknowledged is lost")

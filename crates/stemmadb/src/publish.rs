@@ -14,7 +14,7 @@ use crate::document::Document;
 use crate::index::DocumentNumber;
 use crate::log::{Level, Log, LogPosition, Progress};
 use crate::revision::{DocumentId, Sequence};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 
 /// A transaction that waits to be published.
@@ -73,6 +73,8 @@ pub(crate) struct Publisher {
     changed: Condvar,
     listeners: Mutex<Vec<std::sync::Weak<Listener>>>,
     observer: OnceLock<Arc<dyn Observer>>,
+    /// Whether nothing more will be published, because the database was closed.
+    is_closed: AtomicBool,
 }
 
 /// A consumer that waits for, or is called on, each publication.
@@ -115,6 +117,7 @@ impl Publisher {
             changed: Condvar::new(),
             listeners: Mutex::default(),
             observer: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -216,6 +219,9 @@ impl Publisher {
         let queue = self.queue.lock();
         self.changed.notify_all();
         drop(queue);
+        if closed {
+            self.is_closed.store(true, Ordering::Release);
+        }
         self.notify_listeners(self.published(), closed);
         if let Some(observer) = self.observer.get().filter(|_| closed) {
             observer.close();
@@ -226,7 +232,7 @@ impl Publisher {
     pub(crate) fn listen(&self) -> Arc<Listener> {
         let listener = Arc::new(Listener::default());
         self.listeners.lock().push(Arc::downgrade(&listener));
-        listener.notify(self.published(), false);
+        listener.notify(self.published(), self.is_closed.load(Ordering::Acquire));
         listener
     }
 

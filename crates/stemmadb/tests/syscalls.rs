@@ -30,7 +30,7 @@ const LIFE: u64 = 3;
 
 /// Calls that change or open something.
 const CALLS: &str = "openat,pwrite64,pwritev,pwritev2,writev,ftruncate,fallocate,fdatasync,fsync,msync,\
-                     rename,renameat,renameat2,unlink,unlinkat,mkdir";
+                     rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat";
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -83,11 +83,12 @@ impl Authenticator {
     /// Authenticates a request.
     ///
     /// # Errors
-    /// 401 if credentials are sent and invalid. An expired session counts as no credentials.
+    /// 401 if credentials are sent and invalid. An expired session counts as no credentials, and so does an unknown
+    /// scheme, as in CouchDB.
     pub(crate) async fn authenticate(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
         let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
         let text = header.to_str().map_err(|_| wrong_credentials())?;
-        let (scheme, rest) = text.split_once(' ').ok_or_else(wrong_credentials)?;
+        let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
         if scheme.eq_ignore_ascii_case("basic") {
             let decoded = BASE64_STANDARD.decode(rest.trim()).map_err(|_| wrong_credentials())?;
             let decoded = String::from_utf8(decoded).map_err(|_| wrong_credentials())?;
@@ -96,7 +97,7 @@ impl Authenticator {
             return Ok(Identity::new(User { how: Some("default"), ..user }, proof));
         }
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(wrong_credentials());
+            return self.by_cookie(directory, parts).await;
         }
         let refused = || Failure::unauthorized("The token is not valid.");
         self.by_token(directory, rest.trim()).await?.ok_or_else(refused)

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use stemmadb::Value;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +13,7 @@ use crate::auth::{Route, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{
-    BodyTimeout, JsonPurpose, MemoryReservation, Parameters, Query, decompress, read_all, read_json_within,
+    BodyTimeout, JsonPurpose, MemoryReservation, Parameters, Query, RequestBody, decompress, read_all, read_json_within,
 };
 
 /// One request that was routed and authenticated.
@@ -27,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) user: User,
     /// The credential that identified the user; long-lived requests check it again.
     pub(crate) proof: AuthProof,
-    pub(crate) body: Option<Incoming>,
+    pub(crate) body: Option<RequestBody>,
     /// The memory reserved for the request's body.
     pub(crate) reservation: Arc<MemoryReservation>,
 }

@@ -27,13 +27,17 @@ pub(crate) enum FeedMode {
 }
 
 impl FeedMode {
-    /// Parses the parameter `feed`. As in CouchDB, an unknown mode is `normal`.
-    pub(crate) fn parse(text: Option<&str>) -> Self {
+    /// Parses the parameter `feed`.
+    ///
+    /// # Errors
+    /// 400 for an unknown mode.
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self> {
         match text {
-            Some("longpoll") => FeedMode::Longpoll,
-            Some("continuous") => FeedMode::Continuous,
-            Some("eventsource") => FeedMode::EventSource,
-            _ => FeedMode::Normal,
+            None | Some("normal") => Ok(FeedMode::Normal),
+            Some("longpoll") => Ok(FeedMode::Longpoll),
+            Some("continuous" | "live") => Ok(FeedMode::Continuous),
+            Some("eventsource") => Ok(FeedMode::EventSource),
+            _ => Err(Failure::bad_request("Supported `feed` types: normal, continuous, live, longpoll, eventsource")),
         }
     }
 }
@@ -72,7 +76,7 @@ impl ChangesRequest {
         let timeout = query.number::<u64>("timeout")?.map_or(TIMEOUT, Duration::from_millis);
         let filter = ChangesFilter::parse(call, served, body.as_ref()).await?;
         Ok(ChangesRequest {
-            feed: FeedMode::parse(query.text("feed")),
+            feed: FeedMode::parse(query.text("feed"))?,
             since: parse_since(call, served, body.as_ref())?,
             limit: query.number("limit")?.unwrap_or(u64::MAX),
             all_leaves: query.text("style") == Some("all_docs"),

@@ -23,6 +23,9 @@ pub(super) struct FeedPosition {
 /// The size in bytes at which a batch of rows is complete.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// CouchDB's limit of a feed without one.
+const LIMIT_MAX: u64 = 1_000_000_000_000_000;
+
 /// The number of changes passed to a filter function in one call.
 const FILTER_BATCH: usize = 256;
 
@@ -110,7 +113,8 @@ fn write_row(
         _ => {}
     }
     out.extend_from_slice(b"{\"seq\":");
-    match (index + 1) % request.seq_interval {
+    // As in CouchDB, the rows are those at which the number of rows left is a multiple of the interval.
+    match request.limit.min(LIMIT_MAX).saturating_sub(index) % request.seq_interval {
         0 => write_string(out, &sequence),
         _ => out.extend_from_slice(b"null"),
     }

@@ -87,7 +87,7 @@ pub(super) fn document_json_as(
     let snapshot = served.database().snapshot()?;
     let printer = DocumentPrinter { served, snapshot: &snapshot, show };
     let mut text = Vec::with_capacity(512);
-    let printed = printer.print_with_branches(document, &[], &mut text);
+    let printed = printer.print(document, &mut text);
     printed.map_err(|failure| stemmadb::Error::internal(failure.reason().to_owned()))?;
     String::from_utf8(text).map_err(|_| stemmadb::Error::internal("a document was printed as no text"))
 }

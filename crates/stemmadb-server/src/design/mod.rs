@@ -16,7 +16,7 @@ use crate::error::{Failure, Result};
 use crate::script::{ScriptError, ThrownError};
 
 pub(crate) use functions::{DesignFunctions, document_json, request_value};
-pub(crate) use program::{DesignView, PROGRAM_PREFIX, declared_signatures};
+pub(crate) use program::{DesignView, OVERFLOW, PROGRAM_PREFIX, compile_views, declared_signatures};
 pub(crate) use validate::{Validators, WriteValidator};
 
 /// Reads the design document `name` (without `_design/`).
@@ -42,6 +42,16 @@ pub(crate) fn all(snapshot: &Snapshot) -> Result<Vec<Document>> {
     let documents =
         listing(snapshot).documents(true).run().filter_map(|listed| listed.map(|listed| listed.document).transpose());
     Ok(documents.collect::<stemmadb::Result<_>>()?)
+}
+
+/// The number of design documents.
+pub(crate) fn count(snapshot: &Snapshot) -> Result<u64> {
+    let mut count = 0;
+    for listed in listing(snapshot).run() {
+        listed?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Whether there are design documents, which queries exclude. Costs one lookup.

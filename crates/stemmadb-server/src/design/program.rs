@@ -126,12 +126,49 @@ fn reducer_of(definition: &Value) -> crate::error::Result<ProgramReducer> {
     }
 }
 
+/// Compiles the functions of a design document's views. If no script worker can do that, they are accepted: queries
+/// report the error.
+///
+/// # Errors
+/// 400 if a function can't be compiled or a built-in reduce function does not exist.
+pub(crate) fn compile_views(served: &ServedDatabase, scripts: &Scripts, design: &Value) -> crate::error::Result<()> {
+    if !super::is_javascript(design) {
+        return Ok(());
+    }
+    for name in super::view_names(design) {
+        let Some(definition) = design.get("views").and_then(|views| views.get(&name)) else { continue };
+        let has_reduce_function = reducer_of(definition)? == ProgramReducer::Custom;
+        let dependencies = view_dependencies(design, &name);
+        let key = format!("{} view {}", served.instance_id(), signature(&dependencies));
+        let context = Context { key: key.into(), design: dependencies.into() };
+        let functions = [
+            (CallKind::Map, "map", definition.get("map").is_some()),
+            (CallKind::Reduce, "reduce", has_reduce_function),
+        ];
+        for (kind, function, _) in functions.into_iter().filter(|(.., is_present)| *is_present) {
+            match scripts.call(&context, kind, &["views", VIEW, function], &[] as &[[&str; 1]]) {
+                Err(ScriptError::Uncallable(ThrownError { error, reason })) if error == "compilation_error" => {
+                    let reason =
+                        format!("Compilation of the {function} function in the '{name}' view failed: {reason}");
+                    return Err(Failure::new(hyper::StatusCode::BAD_REQUEST, error, reason));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The parts of a design document that a view's rows depend on: its definition, `lib`, `language` and `options`.
 /// Functions see only these.
 fn view_dependencies(design: &Value, view: &str) -> String {
     let views = design.get("views");
     let part = |name: &str| views.and_then(|views| views.get(name)).map_or_else(|| "null".to_owned(), Value::to_json);
     let mut dependencies = format!("{{\"views\":{{\"{VIEW}\":{},\"lib\":{}}}", part(view), part("lib"));
+    // Rows that older versions stored were mapped without `_conflicts`.
+    if dependencies.contains("_conflicts") {
+        dependencies.push_str(",\"conflicts\":true");
+    }
     for name in ["language", "options"] {
         if let Some(value) = design.get(name) {
             dependencies.push_str(&format!(",\"{name}\":{}", value.to_json()));
@@ -189,7 +226,7 @@ impl ViewProgram for DesignView {
             return Ok(documents.iter().map(|document| declared.map_document(document)).collect());
         }
         let served = self.served.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
-        let show = ShowOptions { local_seq: self.options.local_seq, ..ShowOptions::default() };
+        let show = ShowOptions { conflicts: true, local_seq: self.options.local_seq, ..ShowOptions::default() };
         let calls = documents.iter().map(|document| Ok([document_json_as(&served, document, &show)?]));
         let calls = calls.collect::<Result<Vec<_>>>()?;
         Ok(self.call(CallKind::Map, "map", &calls)?.into_iter().map(rows_of).collect())
@@ -224,7 +261,7 @@ impl ViewProgram for DesignView {
 }
 
 /// The field that replaces a reduction that is too large.
-const OVERFLOW: &str = "reduce_overflow_error";
+pub(crate) const OVERFLOW: &str = "reduce_overflow_error";
 /// CouchDB's `reduce_limit`: a reduction of several rows must not be larger than this and also larger than half of its
 /// input, since it would grow with the view.
 const OVERFLOW_BYTES: usize = 4906;

@@ -90,7 +90,7 @@ impl BulkRequest {
             let mut reader = BulkReader { text: &text[..range.end], at: range.start };
             let mut documents = Vec::new();
             while reader.at < range.end {
-                documents.push(IncomingDocument::parse(reader.value()?.0)?);
+                documents.push(IncomingDocument::parse_row(reader.value()?.0)?);
                 reader.consume(b',');
             }
             Ok(documents)
@@ -195,7 +195,7 @@ impl BulkReader<'_> {
             let (value, memory) = self.value()?;
             count += 1;
             check_count(count, count_max)?;
-            groups.add(IncomingDocument::parse(value)?, start..self.at, memory);
+            groups.add(IncomingDocument::parse_row(value)?, start..self.at, memory);
             ends = self.comma_or_end(b']')?;
         }
         Ok(groups)
@@ -298,7 +298,7 @@ mod tests {
         let documents = whole.get("docs")?.as_array()?;
         documents
             .iter()
-            .map(|document| Some(IncomingDocument::parse(document.clone()).ok()?.id.unwrap_or_default()))
+            .map(|document| Some(IncomingDocument::parse_row(document.clone()).ok()?.id.unwrap_or_default()))
             .collect()
     }
 

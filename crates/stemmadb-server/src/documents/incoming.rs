@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use stemmadb::{Blob, DocumentId, Object, Revision, Value};
 
+use super::replication_state::REPLICATOR_DATABASE;
 use super::revs::parse_revision;
 use crate::error::{Failure, Result};
 
@@ -29,6 +30,10 @@ pub(crate) struct IncomingDocument {
     /// All fields that do not start with `_`.
     pub(crate) body: Value,
     pub(crate) files: Vec<IncomingFile>,
+    /// The fields `_replication_…`, which only documents of `_replicator` may have.
+    pub(crate) replication_state: Vec<(String, Value)>,
+    /// Why this document of several must not be written.
+    pub(crate) refusal: Option<Failure>,
 }
 
 /// An attachment in a document from a client.
@@ -39,6 +44,24 @@ pub(crate) struct IncomingFile {
     /// The generation of the revision that added the attachment.
     pub(crate) revpos: Option<u32>,
     pub(crate) content: IncomingContent,
+}
+
+/// The longest content type of an attachment, in bytes. It is returned as a header.
+const CONTENT_TYPE_BYTES_MAX: usize = 1024;
+
+impl IncomingFile {
+    /// Checks the length of the content type.
+    ///
+    /// # Errors
+    /// 400 if it is too long.
+    pub(crate) fn check_content_type(&self) -> Result<()> {
+        match self.content_type.len() <= CONTENT_TYPE_BYTES_MAX {
+            true => Ok(()),
+            false => Err(Failure::bad_request(format!(
+                "The content type of an attachment can have at most {CONTENT_TYPE_BYTES_MAX} bytes."
+            ))),
+        }
+    }
 }
 
 /// Where the content of an attachment comes from.
@@ -64,6 +87,10 @@ pub(crate) enum IncomingContent {
     },
 }
 
+/// The prefix of the fields that CouchDB's replicator writes into documents of `_replicator`. Here its state is stored
+/// beside the document.
+const REPLICATION_PREFIX: &str = "_replication_";
+
 impl IncomingDocument {
     /// Parses a document.
     ///
@@ -78,6 +105,10 @@ impl IncomingDocument {
     /// # Errors
     /// 400, with CouchDB's error and reason.
     pub(crate) fn parse_as(id: Option<&str>, value: Value) -> Result<Self> {
+        Self::parse_members(id, value, false)
+    }
+
+    fn parse_members(id: Option<&str>, value: Value, is_row: bool) -> Result<Self> {
         let Value::Object(mut object) = value else {
             return Err(Failure::bad_request("Document must be a JSON object"));
         };
@@ -90,11 +121,16 @@ impl IncomingDocument {
         let is_local_id = |value: &Value| value.as_str().is_some_and(|id| id.starts_with("_local/"));
         if special.iter().any(|(name, value)| name == "_id" && is_local_id(value)) {
             // Revisions of local documents, `0-N`, are counters and never checked.
-            special.retain(|(name, _)| name != "_rev");
+            special.retain(|(name, _)| name != "_rev" && name != "_revisions");
         }
         let mut document = IncomingDocument::default();
         for (name, value) in special {
-            document.set_special(&name, value)?;
+            match document.set_special(&name, value) {
+                Err(failure) if is_row && matches!(name.as_str(), "_rev" | "_revisions") => {
+                    document.refusal.get_or_insert(failure);
+                }
+                set => set?,
+            }
         }
         if let (Some(ancestry), Some(revision)) = (&document.ancestry, &document.revision)
             && ancestry.first() != Some(revision)
@@ -125,12 +161,48 @@ impl IncomingDocument {
             }
             ("_attachments", _) => return Err(Failure::bad_request("Attachments must be an object")),
             // Metadata that reads return; some clients send it back.
-            ("_revs_info" | "_conflicts" | "_deleted_conflicts" | "_local_seq" | "_replication_id", _) => {}
-            // CouchDB's replicator writes its state into documents. Here it is stored separately.
-            (name, _) if name.starts_with("_replication_") => {}
+            ("_revs_info" | "_conflicts" | "_deleted_conflicts" | "_local_seq", _) => {}
+            (name, value) if name.starts_with(REPLICATION_PREFIX) => {
+                self.replication_state.push((name.to_owned(), value));
+            }
             (name, _) => return Err(doc_validation(format!("Bad special document member: {name}"))),
         }
         Ok(())
+    }
+
+    /// Parses a document of several: an invalid revision concerns only this document, which gets a
+    /// [`IncomingDocument::refusal`].
+    ///
+    /// # Errors
+    /// 400, with CouchDB's error and reason.
+    pub(crate) fn parse_row(value: Value) -> Result<Self> {
+        Self::parse_members(None, value, true)
+    }
+
+    /// Checks that the document may be written to a database: only documents of `_replicator` have a replication state,
+    /// which is not stored in them.
+    ///
+    /// # Errors
+    /// 400 with CouchDB's error `doc_validation`, and the [`IncomingDocument::refusal`].
+    pub(crate) fn check(&self, database: &str) -> Result<()> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        match self.replication_state.first() {
+            Some((name, _)) if database != REPLICATOR_DATABASE => {
+                Err(doc_validation(format!("Bad special document member: {name}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves the replication state out of a replicated body.
+    pub(crate) fn extract_replication_state(body: &mut Value) -> Vec<(String, Value)> {
+        let Some(object) = body.as_object_mut() else { return Vec::new() };
+        if !object.names().any(|name| name.starts_with(REPLICATION_PREFIX)) {
+            return Vec::new();
+        }
+        extract_special(object)
     }
 
     /// The revision and its ancestors, newest first, of a replicated document.
@@ -141,7 +213,9 @@ impl IncomingDocument {
         match (&self.ancestry, &self.revision) {
             (Some(ancestry), _) => Ok(ancestry.clone()),
             (None, Some(revision)) => Ok(vec![*revision]),
-            (None, None) => Err(doc_validation("A document with new_edits=false needs a _rev".to_owned())),
+            (None, None) => Err(Failure::bad_request(
+                "When `new_edits: false`, the document needs `_rev` or `_revisions` specified",
+            )),
         }
     }
 }

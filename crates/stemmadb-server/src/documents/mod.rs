@@ -16,4 +16,4 @@ pub(crate) use outgoing::{DocumentPrinter, ShowOptions};
 pub(crate) use replication_state::{REPLICATOR_DATABASE, ReplicationCounts, ReplicationState};
 pub(crate) use revs::{LeavesRequest, OpenRevs, OpenedRevision, open_revs, parse_revision, parse_revisions};
 pub(crate) use show::parse_show_options;
-pub(crate) use timestamp::format_rfc3339;
+pub(crate) use timestamp::{format_rfc1123, format_rfc3339};

@@ -1,11 +1,20 @@
-//! Timestamps in CouchDB's format: `2024-02-29T12:00:00Z`.
+//! Timestamps in CouchDB's formats: `2024-02-29T12:00:00Z` and `Thu, 29 Feb 2024 12:00:00 GMT`.
 
 use jiff::Timestamp;
 
 /// Formats a time in seconds since 1970 as RFC 3339 in UTC. Times after the year 9999 are clamped to its end.
 pub(crate) fn format_rfc3339(seconds: u64) -> String {
+    timestamp(seconds).to_string()
+}
+
+/// Formats a time in seconds since 1970 as RFC 1123. Times after the year 9999 are clamped to its end.
+pub(crate) fn format_rfc1123(seconds: u64) -> String {
+    timestamp(seconds).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+fn timestamp(seconds: u64) -> Timestamp {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -25,5 +34,6 @@ mod tests {
         ] {
             assert_eq!(format_rfc3339(seconds), expected);
         }
+        assert_eq!(format_rfc1123(1_709_208_001), "Thu, 29 Feb 2024 12:00:01 GMT");
     }
 }

@@ -7,6 +7,7 @@ use hyper::header::LOCATION;
 use serde_json::json;
 use stemmadb::replication::Peer;
 
+use super::document::{absolute_url, encode_segment};
 use crate::app::Call;
 use crate::auth::Security;
 use crate::directory::ServedDatabase;
@@ -48,11 +49,17 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
 pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
     call.state.directory.create(name).await?;
-    Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &format!("/{name}")))
+    let location = absolute_url(&call, &format!("/{}", encode_segment(name)));
+    Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &location))
 }
 
 /// `DELETE /{db}`
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
+    if call.query.text("rev").is_some() {
+        let reason =
+            "You tried to DELETE a database with a ?rev= parameter. Did you mean to DELETE a document instead?";
+        return Err(Failure::bad_request(reason));
+    }
     call.state.directory.delete(call.parameter("db")?).await?;
     Ok(HttpResponse::done(StatusCode::OK))
 }

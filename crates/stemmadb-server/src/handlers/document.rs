@@ -58,9 +58,10 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
         let snapshot = served.database().snapshot()?;
         let document = open_document(&snapshot, &id, requested)?;
         let etag = format!("\"{}\"", document.revision());
+        let has_tag = !show.is_volatile();
         // The replication state of a `_replicator` document changes without a new revision.
-        let has_tag = !show.is_volatile() && served.name() != REPLICATOR_DATABASE;
-        if has_tag && if_none_match.is_some_and(|tags| has_etag(&tags, &etag)) {
+        let is_stable = has_tag && served.name() != REPLICATOR_DATABASE;
+        if is_stable && if_none_match.is_some_and(|tags| has_etag(&tags, &etag)) {
             return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
         }
         let mut text = Vec::with_capacity(512);
@@ -202,8 +203,9 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
 async fn write_document(call: &Call, served: Arc<ServedDatabase>, document: IncomingDocument) -> Result<HttpResponse> {
     let options = write_options(call)?;
     let database = served.name().to_owned();
-    // Storing attachments may take long.
-    let (id, revision) = match document.files.is_empty() {
+    // Storing attachments may take long, and the functions of design documents are compiled.
+    let is_design = document.id.as_deref().is_some_and(|id| id.starts_with("_design/"));
+    let (id, revision) = match document.files.is_empty() && !is_design {
         true => run_write(&served, move |served| write_one(served, document, &options)).await?,
         false => blocking(move || write_one(&served, document, &options)).await?,
     };
@@ -227,15 +229,31 @@ pub(super) fn written_response(
     if status != StatusCode::CREATED {
         return Ok(answer);
     }
-    let host = call.header("host").unwrap_or("localhost");
-    Ok(answer.with(LOCATION, &format!("http://{host}/{}/{}", encode_segment(database), encode_id(id))))
+    let path = format!("/{}/{}", encode_segment(database), encode_id(id));
+    // An attachment has a URL of its own.
+    let path = match call.parameters.get("file") {
+        Some(file) => format!("{path}/{}", file.split('/').map(encode_segment).collect::<Vec<_>>().join("/")),
+        None => path,
+    };
+    Ok(answer.with(LOCATION, &absolute_url(call, &path)))
+}
+
+/// The URL of a path of this server as the client sees it, which a proxy names in `X-Forwarded` headers, as in CouchDB.
+pub(super) fn absolute_url(call: &Call, path: &str) -> String {
+    let host = call.header("x-forwarded-host").or_else(|| call.header("host")).unwrap_or("localhost");
+    let is_https = match (call.header("x-forwarded-ssl"), call.header("x-forwarded-proto")) {
+        (Some("on"), _) | (_, Some("https")) => true,
+        (_, Some("http")) => false,
+        _ => call.state.config.tls.is_some(),
+    };
+    format!("{}://{host}{path}", if is_https { "https" } else { "http" })
 }
 
 /// The characters that are percent-encoded in a path segment.
 const SEGMENT: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-fn encode_segment(text: &str) -> String {
+pub(super) fn encode_segment(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, SEGMENT).to_string()
 }
 
@@ -353,7 +371,7 @@ pub(crate) async fn delete_local(call: Call) -> Result<HttpResponse> {
     let id = document_id(&call)?;
     let deleting = run_write(&served, move |served| {
         served.database().local_documents().delete(&id, None)?;
-        HttpResponse::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))
+        Ok(HttpResponse::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))?.with(ETAG, "\"0-0\""))
     });
     deleting.await
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use stemmadb::{Document, Listed, Snapshot, Value};
 
+use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
 use crate::app::Call;
+use crate::design;
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
@@ -24,60 +26,54 @@ pub(super) struct ListingQuery {
     pub(super) limit: Option<u64>,
     update_seq: bool,
     pub(super) include_docs: bool,
+    /// Whether only design documents are listed and counted.
+    is_of_designs: bool,
 }
 
 /// The largest offset that is computed, because computing it reads every preceding row. Larger offsets are null.
 const OFFSET_MAX: u64 = 10_000;
 
 impl ListingQuery {
-    /// Parses the parameters; those in the body override those in the query string.
-    pub(super) fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
-        let value = |names: &[&str]| -> Result<Option<Value>> {
-            for name in names {
-                if let Some(value) = body.and_then(|body| body.get(name)) {
-                    return Ok(Some(value.clone()));
-                }
-                if let Some(value) = query.json(name)? {
-                    return Ok(Some(value));
-                }
+    /// Parses the parameters.
+    ///
+    /// # Errors
+    /// 400 if the body or a parameter is invalid.
+    pub(super) fn parse(query: &Query, body: Option<&Value>, precedence: Precedence) -> Result<Self> {
+        let parameters = RowParameters::new(query, body, precedence)?;
+        let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
+        let (key, mut start, mut end) = (
+            parameters.json(&["key"])?,
+            parameters.json(&["startkey", "start_key"])?,
+            parameters.json(&["endkey", "end_key"])?,
+        );
+        let keys = match parameters.json(&["keys"])? {
+            Some(Value::Array(keys)) if !keys.is_empty() && (key.is_some() || start.is_some() || end.is_some()) => {
+                return Err(incompatible_keys());
             }
-            Ok(None)
-        };
-        let flag = |name: &str, default: bool| match body.and_then(|body| body.get(name)) {
-            Some(value) => value.as_bool().ok_or_else(|| invalid_value(name)),
-            None => query.flag(name, default),
-        };
-        let number = |name: &str| match body.and_then(|body| body.get(name)) {
-            Some(value) => value.as_u64().map(Some).ok_or_else(|| invalid_value(name)),
-            None => query.number::<u64>(name),
-        };
-        let keys = match value(&["keys"])? {
             Some(Value::Array(keys)) => Some(keys),
             Some(Value::Null) | None => None,
             Some(_) => return Err(Failure::bad_request("`keys` body member must be an array.")),
         };
-        let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
-        let key = text(value(&["key"])?);
-        let mut start = text(value(&["startkey", "start_key"])?);
-        let mut end = text(value(&["endkey", "end_key"])?);
-        if key.is_some() {
+        if text(key.clone()).is_some() {
             (start, end) = (key.clone(), key);
         }
         Ok(ListingQuery {
             keys,
-            start,
-            end,
-            exclusive_end: !flag("inclusive_end", true)?,
-            descending: flag("descending", false)?,
-            skip: number("skip")?.unwrap_or(0),
-            limit: number("limit")?,
-            update_seq: flag("update_seq", false)?,
-            include_docs: flag("include_docs", false)?,
+            start: text(start),
+            end: text(end),
+            exclusive_end: !parameters.flag("inclusive_end")?.unwrap_or(true),
+            descending: parameters.flag("descending")?.unwrap_or(false),
+            skip: parameters.number("skip")?.unwrap_or(0),
+            limit: parameters.number("limit")?,
+            update_seq: parameters.flag("update_seq")?.unwrap_or(false),
+            include_docs: parameters.flag("include_docs")?.unwrap_or(false),
+            is_of_designs: false,
         })
     }
 
     /// Restricts the range to design documents, whose ids are contiguous.
     fn design_documents_only(mut self) -> Self {
+        self.is_of_designs = true;
         let (first, last) = ("_design/".to_owned(), "_design0".to_owned());
         let (least, greatest) = match self.descending {
             false => (&mut self.start, &mut self.end),
@@ -105,21 +101,17 @@ impl ListingQuery {
     }
 }
 
-fn invalid_value(name: &str) -> Failure {
-    Failure::query_parse(format!("Invalid value for {name}"))
-}
-
 /// `GET /{db}/_all_docs`, `POST /{db}/_all_docs`
 pub(crate) async fn all_docs(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let query = ListingQuery::parse(&call.query, body.as_ref())?;
+    let query = ListingQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     list(&call, query).await
 }
 
 /// `GET /{db}/_design_docs`, `POST /{db}/_design_docs`
 pub(crate) async fn design_docs(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let query = ListingQuery::parse(&call.query, body.as_ref())?;
+    let query = ListingQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     list(&call, query.design_documents_only()).await
 }
 
@@ -128,7 +120,7 @@ pub(super) async fn parse_queries(call: &mut Call) -> Result<Vec<ListingQuery>> 
     let body = call.json().await?;
     let queries = body.get("queries").and_then(Value::as_array);
     let queries = queries.ok_or_else(|| Failure::bad_request("`queries` member must be an array."))?;
-    queries.iter().map(|query| ListingQuery::parse(&call.query, Some(query))).collect()
+    queries.iter().map(|query| ListingQuery::parse(&call.query, Some(query), Precedence::Body)).collect()
 }
 
 /// `POST /{db}/_all_docs/queries`
@@ -178,7 +170,10 @@ async fn write_listing(
     show: &ShowOptions,
     out: &mut ResponseWriter,
 ) -> Result<()> {
-    let total = served.database().info()?.document_count;
+    let total = match query.is_of_designs {
+        true => design::count(snapshot)?,
+        false => served.database().info()?.document_count,
+    };
     out.buffer.extend_from_slice(format!("{{\"total_rows\":{total},\"offset\":").as_bytes());
     let offset = match &query.keys {
         Some(_) => None,
@@ -222,6 +217,8 @@ async fn write_listing(
 fn offset(snapshot: &Snapshot, query: &ListingQuery) -> Result<Option<u64>> {
     let (from, to) = query.bounds();
     let before = |id: &str| match query.descending {
+        false if query.is_of_designs => snapshot.list().from(Bound::Included("_design/")).to(Bound::Excluded(id)),
+        true if query.is_of_designs => snapshot.list().from(Bound::Excluded(id)).to(Bound::Excluded("_design0")),
         false => snapshot.list().to(Bound::Excluded(id)),
         true => snapshot.list().from(Bound::Excluded(id)),
     };

@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use stemmadb::{Object, Value};
 
 use super::listing::{ListingQuery, parse_queries, write_head};
+use super::row_parameters::Precedence;
 use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::error::Result;
@@ -12,7 +13,7 @@ use crate::http::{HttpResponse, ResponseWriter, streamed};
 /// `GET /{db}/_local_docs`, `POST /{db}/_local_docs`
 pub(crate) async fn list(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let query = ListingQuery::parse(&call.query, body.as_ref())?;
+    let query = ListingQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     let served = call.open_database().await?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         write(&served, &query, &mut out).await?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::{Database, Document, ErrorKind, Index, Object, Snapshot, Value};
+use stemmadb::{Database, Document, ErrorKind, Index, Object, Query, Snapshot, Value};
 
 use crate::app::Call;
 use crate::design;
@@ -56,7 +56,7 @@ async fn write_result(served: &Arc<ServedDatabase>, request: &FindRequest, out: 
     out.string(&FindRequest::bookmark_of(row_count, token));
     if request.execution_stats {
         let stats = json!({
-            "total_keys_examined": 0,
+            "total_keys_examined": documents_read.max(row_count),
             "total_docs_examined": documents_read,
             "total_quorum_docs_examined": 0,
             "results_returned": row_count,
@@ -65,7 +65,7 @@ async fn write_result(served: &Arc<ServedDatabase>, request: &FindRequest, out: 
         out.buffer.extend_from_slice(b",\n\"execution_stats\":");
         out.buffer.extend_from_slice(stats.to_string().as_bytes());
     }
-    if documents_read > EXAMINED_PER_ROW_MAX * row_count.max(1) {
+    if documents_read.saturating_sub(row_count) > EXAMINED_PER_ROW_MAX * row_count.max(1) {
         out.buffer.extend_from_slice(b",\n\"warning\":");
         out.string(WARNING);
     }
@@ -73,15 +73,14 @@ async fn write_result(served: &Arc<ServedDatabase>, request: &FindRequest, out: 
     Ok(())
 }
 
-/// Writes the rows. Returns their number, the continuation token, and the number of documents that were read in
-/// addition to the rows.
+/// Writes the rows. Returns their number, the continuation token, and the number of documents that were read.
 async fn write_rows(
     served: &Arc<ServedDatabase>,
     snapshot: &Snapshot,
     request: &FindRequest,
     out: &mut ResponseWriter,
 ) -> Result<(u64, Option<String>, u64)> {
-    let find = snapshot.find(request.query(design::has_any(snapshot)?)?);
+    let find = snapshot.find(library_query(snapshot, request)?);
     let mut count = 0;
     if request.fields.is_some() {
         let mut found = find.values()?;
@@ -91,7 +90,7 @@ async fn write_rows(
             count += 1;
             out.flush_if_full().await;
         }
-        return Ok((count, found.token()?, found.documents_read().saturating_sub(count)));
+        return Ok((count, found.token()?, found.documents_read()));
     }
     let show = ShowOptions { conflicts: request.conflicts, ..ShowOptions::default() };
     let printer = DocumentPrinter { served, snapshot, show: &show };
@@ -102,7 +101,19 @@ async fn write_rows(
         count += 1;
         out.flush_if_full().await;
     }
-    Ok((count, found.token()?, found.documents_read().saturating_sub(count)))
+    Ok((count, found.token()?, found.documents_read()))
+}
+
+/// The library's query. If the request names a partial index that it can use, only documents in that index match.
+fn library_query(snapshot: &Snapshot, request: &FindRequest) -> Result<Query> {
+    let has_design_documents = design::has_any(snapshot)?;
+    if request.named_index().is_some()
+        && let Some(index) = chosen_index(&indexes(snapshot)?, request)?
+        && let Some(partial) = index.partial()
+    {
+        return request.query_in_partial_index(partial, has_design_documents);
+    }
+    request.query(has_design_documents)
 }
 
 /// All Mango indexes of the database, ordered by design document.
@@ -146,10 +157,12 @@ pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
     let request = FindRequest::parse(&call.json().await?)?;
     blocking(move || {
         let snapshot = served.database().snapshot()?;
-        let explanation = snapshot.find(request.query(design::has_any(&snapshot)?)?).explain()?;
+        let explanation = snapshot.find(library_query(&snapshot, &request)?).explain()?;
         let mut object = Object::new();
         object.insert("dbname", served.name());
-        object.insert("index", index_for(&snapshot, &request)?);
+        let known = indexes(&snapshot)?;
+        let chosen = chosen_index(&known, &request)?;
+        object.insert("index", chosen.map_or_else(ListedIndex::special, ListedIndex::to_value));
         object.insert("partitioned", false);
         object.insert("selector", request.normalized_selector.clone());
         let mut options = Object::new();
@@ -164,6 +177,7 @@ pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
         let fields = |fields: &Vec<String>| Value::Array(fields.iter().map(Value::from).collect());
         object.insert("fields", request.fields.as_ref().map_or_else(|| Value::from("all_fields"), fields));
         object.insert("covering", false);
+        object.insert("index_candidates", index_candidates(&known, chosen, &request)?);
         // The actual plan of the library; the other fields have CouchDB's format.
         object.insert("plan", explanation.to_value());
         let mut text = Value::Object(object).to_json().into_bytes();
@@ -173,19 +187,59 @@ pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
     .await
 }
 
-/// The index that CouchDB would choose: the one with the most fields, all of which occur in the query.
-fn index_for(snapshot: &Snapshot, request: &FindRequest) -> Result<Value> {
-    let query =
-        request.selector.to_value()?.to_json() + &request.sort.as_ref().map_or_else(String::new, Value::to_json);
-    let known = indexes(snapshot)?;
-    let leading =
-        |index: &ListedIndex| index.field_names().take_while(|name| query.contains(&format!("\"{name}\""))).count();
-    let fits = |index: &&ListedIndex| leading(index) == index.field_names().count();
-    Ok(known
-        .iter()
-        .filter(fits)
-        .max_by_key(|index| leading(index))
-        .map_or_else(ListedIndex::special, ListedIndex::to_value))
+/// The text of a query's selector and sort order, in which the names of its fields are looked up.
+fn query_text(request: &FindRequest) -> Result<String> {
+    let sort = request.sort.as_ref().map_or_else(String::new, Value::to_json);
+    Ok(request.selector.to_value()?.to_json() + &sort)
+}
+
+fn is_usable(index: &ListedIndex, query: &str) -> bool {
+    index.field_names().all(|name| query.contains(&format!("\"{name}\"")))
+}
+
+/// The indexes besides the chosen one, each with why it was not chosen, as in CouchDB.
+fn index_candidates(known: &[ListedIndex], chosen: Option<&ListedIndex>, request: &FindRequest) -> Result<Value> {
+    let query = query_text(request)?;
+    let candidate = |index: Value, is_usable: bool, reason: &str, ranking: usize| {
+        let reason: Object = [("name", Value::from(reason))].into_iter().collect();
+        let mut analysis = Object::new();
+        analysis.insert("usable", is_usable);
+        analysis.insert("reasons", Value::Array(vec![reason.into()]));
+        analysis.insert("ranking", ranking);
+        analysis.insert("covering", Value::Null);
+        let mut candidate = Object::new();
+        candidate.insert("index", index);
+        candidate.insert("analysis", analysis);
+        Value::Object(candidate)
+    };
+    let mut candidates = Vec::new();
+    if chosen.is_some() {
+        candidates.push(candidate(ListedIndex::special(), true, "unfavored_type", 1));
+    }
+    for index in known.iter().filter(|index| chosen.is_none_or(|chosen| !std::ptr::eq(*index, chosen))) {
+        let (is_usable, reason) = match (is_usable(index, &query), index.partial()) {
+            (false, _) => (false, "field_mismatch"),
+            (true, Some(_)) => (false, "is_partial"),
+            (true, None) => (true, "less_overlap"),
+        };
+        let ranking = if is_usable { candidates.len() + 1 } else { 0 };
+        candidates.push(candidate(index.to_value(), is_usable, reason, ranking));
+    }
+    Ok(Value::Array(candidates))
+}
+
+/// The index that CouchDB would choose: the one that the request names, or else the one with the most fields, all of
+/// which must occur in the query. A partial index must be named. `None`: the index on `_id`.
+fn chosen_index<'a>(known: &'a [ListedIndex], request: &FindRequest) -> Result<Option<&'a ListedIndex>> {
+    let query = query_text(request)?;
+    let is_usable = |index: &&ListedIndex| is_usable(index, &query);
+    if let Some((ddoc, name)) = request.named_index()
+        && let Some(index) = known.iter().filter(is_usable).find(|index| index.is_named(ddoc, name))
+    {
+        return Ok(Some(index));
+    }
+    let complete = known.iter().filter(is_usable).filter(|index| index.partial().is_none());
+    Ok(complete.max_by_key(|index| index.field_names().count()))
 }
 
 /// `GET /{db}/_index`

@@ -20,6 +20,7 @@ pub(crate) mod patch;
 pub(crate) mod patch;
 pub(crate) mod prepared;
 pub(crate) mod replicate;
+mod row_parameters;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod token;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::{Value as Json, json};
-use stemmadb::{Sequence, Value};
+use stemmadb::{Object, Sequence, Value};
 
+use super::node::NODE;
 use crate::app::Call;
-use crate::documents::{REPLICATOR_DATABASE, ReplicationState, format_rfc3339};
+use crate::documents::{REPLICATOR_DATABASE, ReplicationState, format_rfc1123, format_rfc3339};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
 use crate::replicator::{Job, JobEvent, JobOwner, JobStatus, ReplicationRequest};
@@ -40,9 +41,10 @@ pub(crate) async fn replicate(mut call: Call) -> Result<HttpResponse> {
     }
     let mut response = json!({
         "ok": true,
+        "session_id": outcome.session.id,
         "replication_id_version": 4,
         "source_last_seq": sequence(&outcome),
-        "history": [counts(&outcome)],
+        "history": [session(&outcome)],
     });
     if outcome.done.checked_count == 0 {
         response["no_changes"] = Json::Bool(true);
@@ -54,8 +56,15 @@ fn sequence(outcome: &JobStatus) -> Json {
     outcome.done.source_position.deserialize_into().unwrap_or_default()
 }
 
-fn counts(outcome: &JobStatus) -> Json {
+/// The entry of a replication's history.
+fn session(outcome: &JobStatus) -> Json {
+    let start_position = outcome.session.start_position.as_ref();
     json!({
+        "session_id": outcome.session.id,
+        "start_time": format_rfc1123(outcome.session.started),
+        "end_time": format_rfc1123(outcome.session.ended),
+        "start_last_seq": start_position.map_or(json!(0), |start| start.deserialize_into().unwrap_or_default()),
+        "end_last_seq": sequence(outcome),
         "recorded_seq": sequence(outcome),
         "missing_checked": outcome.done.checked_count,
         "missing_found": outcome.done.missing_count,
@@ -80,7 +89,7 @@ fn info(outcome: &JobStatus) -> Json {
     info
 }
 
-fn job_json(job: &Arc<Job>) -> Json {
+fn job_json(job: &Arc<Job>) -> Object {
     let outcome = job.status();
     let document = match &job.owner {
         JobOwner::Document(id) => Json::String(id.clone()),
@@ -94,28 +103,39 @@ fn job_json(job: &Arc<Job>) -> Json {
         object
     };
     let history: Vec<Json> = outcome.history.iter().map(event).collect();
-    json!({
-        "id": job.id,
-        "database": document.is_string().then_some(REPLICATOR_DATABASE),
-        "doc_id": document,
-        "source": job.request.source.display_name(),
-        "target": job.request.target.display_name(),
-        "state": outcome.state,
-        "node": "nonode@nohost",
-        "user": null,
-        "history": history,
-        "info": info(&outcome),
-        "error_count": outcome.error_count,
-        "start_time": format_rfc3339(job.started),
-        "last_updated": outcome.history.first().map(|event| format_rfc3339(event.time)),
-        "retry_at": outcome.retry_at.map(format_rfc3339),
-    })
+    ordered([
+        ("database", json!(document.is_string().then_some(REPLICATOR_DATABASE))),
+        ("id", json!(job.id)),
+        ("source", json!(job.request.source.display_name())),
+        ("target", json!(job.request.target.display_name())),
+        ("user", Json::Null),
+        ("doc_id", document),
+        ("info", info(&outcome)),
+        ("history", json!(history)),
+        ("node", json!(NODE)),
+        ("start_time", json!(format_rfc3339(job.started))),
+        ("state", json!(outcome.state)),
+        ("error_count", json!(outcome.error_count)),
+        ("last_updated", json!(outcome.history.first().map(|event| format_rfc3339(event.time)))),
+        ("retry_at", json!(outcome.retry_at.map(format_rfc3339))),
+    ])
+}
+
+/// An object with its members in the order of CouchDB, which some clients depend on.
+fn ordered<const N: usize>(members: [(&str, Json); N]) -> Object {
+    members.into_iter().map(|(name, value)| (name, Value::from_serialize(&value).unwrap_or_default())).collect()
+}
+
+fn response(object: Object) -> HttpResponse {
+    let mut text = Value::Object(object).to_json().into_bytes();
+    text.push(b'\n');
+    HttpResponse::text(StatusCode::OK, "application/json", text)
 }
 
 /// `GET /_scheduler/jobs`
 pub(crate) async fn jobs(call: Call) -> Result<HttpResponse> {
     let all = call.state.jobs.all();
-    let running: Vec<Json> =
+    let running: Vec<Object> =
         all.iter().filter(|job| matches!(job.status().state, "running" | "crashing")).map(job_json).collect();
     page(&call, "jobs", running)
 }
@@ -124,7 +144,7 @@ pub(crate) async fn jobs(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn job(call: Call) -> Result<HttpResponse> {
     let id = call.parameter("job")?;
     let found = call.state.jobs.all().into_iter().find(|job| job.id == id);
-    HttpResponse::ok(&job_json(&found.ok_or_else(Failure::missing)?))
+    Ok(response(job_json(&found.ok_or_else(Failure::missing)?)))
 }
 
 /// `GET /_scheduler/docs`, `GET /_scheduler/docs/{replicator}`
@@ -137,11 +157,12 @@ pub(crate) async fn documents(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn document(call: Call) -> Result<HttpResponse> {
     let id = call.parameter("id")?.to_owned();
     let all = document_states(&call).await?;
-    HttpResponse::ok(all.iter().find(|state| state["doc_id"] == id.as_str()).ok_or_else(Failure::missing)?)
+    let is_of_document = |state: &Object| state.get("doc_id").and_then(Value::as_str) == Some(&id);
+    Ok(response(all.into_iter().find(is_of_document).ok_or_else(Failure::missing)?))
 }
 
 /// The replication state of each document of `_replicator`: of its running job, or the stored final state.
-async fn document_states(call: &Call) -> Result<Vec<Json>> {
+async fn document_states(call: &Call) -> Result<Vec<Object>> {
     if call.parameters.get("replicator").is_some_and(|name| name != REPLICATOR_DATABASE) {
         return Err(Failure::no_database());
     }
@@ -168,25 +189,27 @@ async fn document_states(call: &Call) -> Result<Vec<Json>> {
                 Some(error) => json!({"error": error}),
                 None => json!(stored.counts),
             });
-            states.push(json!({
-                "database": REPLICATOR_DATABASE,
-                "doc_id": id,
-                "id": stored.as_ref().and_then(|stored| stored.id.as_deref()),
-                "state": stored.as_ref().map_or("initializing", |stored| &stored.state),
-                "info": info,
-                "node": "nonode@nohost",
-                "last_updated": stored.as_ref().map(|stored| format_rfc3339(stored.time)),
-            }));
+            states.push(ordered([
+                ("database", json!(REPLICATOR_DATABASE)),
+                ("doc_id", json!(id)),
+                ("id", json!(stored.as_ref().and_then(|stored| stored.id.as_deref()))),
+                ("node", json!(NODE)),
+                ("state", json!(stored.as_ref().map_or("initializing", |stored| &stored.state))),
+                ("info", json!(info)),
+                ("last_updated", json!(stored.as_ref().map(|stored| format_rfc3339(stored.time)))),
+            ]));
         }
         Ok(states)
     })
     .await
 }
 
-fn page(call: &Call, name: &str, all: Vec<Json>) -> Result<HttpResponse> {
+fn page(call: &Call, name: &str, all: Vec<Object>) -> Result<HttpResponse> {
     let skip = call.query.number::<usize>("skip")?.unwrap_or(0);
     let limit = call.query.number::<usize>("limit")?.unwrap_or(usize::MAX);
     let total = all.len();
-    let rows: Vec<Json> = all.into_iter().skip(skip).take(limit).collect();
-    HttpResponse::ok(&json!({"total_rows": total, "offset": skip, name: rows}))
+    let rows: Vec<Value> = all.into_iter().skip(skip).take(limit).map(Value::Object).collect();
+    let mut page = ordered([("total_rows", json!(total)), ("offset", json!(skip))]);
+    page.insert(name, Value::Array(rows));
+    Ok(response(page))
 }

@@ -5,6 +5,7 @@ use hyper::header::{LOCATION, SET_COOKIE};
 use serde_json::json;
 use stemmadb::Value;
 
+use super::document::absolute_url;
 use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::PeerAddress;
@@ -34,6 +35,8 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
         let sent = read_json(&bytes, JsonPurpose::Parameters)?;
         let text = |name: &str| sent.get(name).and_then(Value::as_str).map(str::to_owned);
         (text("name").or_else(|| text("username")), text("password"))
+    } else if !content_type.starts_with("application/x-www-form-urlencoded") {
+        (None, None)
     } else {
         let text = String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad_request("the form is not UTF-8"))?;
         let form = Query::parse(&text)?;
@@ -48,29 +51,35 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
 
 /// `POST /_session`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
+    let next = next(&call)?;
     let (name, password) = credentials(&mut call).await?;
     let (auth, directory) = (&call.state.authenticator, &call.state.directory);
     let user = auth.log_in(directory, PeerAddress::of(&call.parts), &name, &password).await?;
     let cookie = auth.session(directory, &name).await?;
     let body = json!({"ok": true, "name": user.name, "roles": user.roles});
-    let answer = match next(&call) {
+    let answer = match next {
         Some(next) => HttpResponse::json(StatusCode::FOUND, &body)?.with(LOCATION, &next),
         None => HttpResponse::ok(&body)?,
     };
     Ok(answer.with(SET_COOKIE, &cookie))
 }
 
-/// The redirect target `?next=`, if it is a path of this server. Other URLs are ignored, to prevent open redirects.
-fn next(call: &Call) -> Option<String> {
-    let next = call.query.text("next")?;
-    let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n', '\t']);
-    is_path.then(|| next.to_owned())
+/// The URL of the redirect target `?next=`, a path of this server.
+///
+/// # Errors
+/// 400 for anything else, to prevent redirects to other servers.
+fn next(call: &Call) -> Result<Option<String>> {
+    let Some(next) = call.query.text("next") else { return Ok(None) };
+    match next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n', '\t']) {
+        true => Ok(Some(absolute_url(call, next))),
+        false => Err(Failure::bad_request("path must begin with a /.")),
+    }
 }
 
 /// `DELETE /_session`
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let cookie = call.state.authenticator.no_session();
-    let answer = match next(&call) {
+    let answer = match next(&call)? {
         Some(next) => HttpResponse::json(StatusCode::FOUND, &json!({"ok": true}))?.with(LOCATION, &next),
         None => HttpResponse::done(StatusCode::OK),
     };

@@ -19,7 +19,7 @@ use crate::writes::write_one;
 /// that object as JSON, and the message to the script engine.
 const MEMORY_FACTOR: usize = 4;
 
-/// `POST /{db}/_design/{ddoc}/_update/{function}`, `PUT …/{function}/{doc}`
+/// `POST /{db}/_design/{ddoc}/_update/{function}`, `PUT` the same, `…/{function}/{doc*}`
 pub(crate) async fn update(mut call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let body = String::from_utf8_lossy(&call.bytes().await?).into_owned();

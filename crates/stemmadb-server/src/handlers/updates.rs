@@ -28,7 +28,7 @@ struct DatabaseUpdatesRequest {
 pub(crate) async fn updates(call: Call) -> Result<HttpResponse> {
     let query = &call.query;
     let updates = call.state.directory.updates();
-    let feed = FeedMode::parse(query.text("feed"));
+    let feed = FeedMode::parse(query.text("feed"))?;
     let since = match query.text("since") {
         Some("now") => *updates.newest().borrow(),
         Some(text) => updates.parse(text),

@@ -9,8 +9,9 @@ use stemmadb::views::{ProgramGroups, ProgramQuery, ProgramRow, ProgramRows, Prog
 use stemmadb::{Access, Sequence, Value};
 
 use super::document::has_etag;
+use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
 use crate::app::Call;
-use crate::design::{self, DesignView, PROGRAM_PREFIX, declared_signatures, view_failure};
+use crate::design::{self, DesignView, OVERFLOW, PROGRAM_PREFIX, declared_signatures, view_failure};
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
@@ -33,56 +34,9 @@ struct ViewQuery {
     access: Access,
 }
 
-/// Parameters from the query string and the body; the body takes precedence.
-struct ViewParameters<'a> {
-    query: &'a Query,
-    body: Option<&'a Value>,
-}
-
-impl ViewParameters<'_> {
-    /// The JSON value of the first of these parameters that is present.
-    fn json(&self, names: &[&str]) -> Result<Option<Value>> {
-        for name in names {
-            if let Some(value) = self.body.and_then(|body| body.get(name)) {
-                return Ok(Some(value.clone()));
-            }
-            if let Some(value) = self.query.json(name)? {
-                return Ok(Some(value));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The text of the first of these parameters that is present. In the query string it is not JSON-encoded.
-    fn text(&self, names: &[&str]) -> Option<String> {
-        let in_body = |name: &&str| self.body.and_then(|body| body.get(name)).and_then(Value::as_str);
-        let of = |name: &&str| in_body(name).or_else(|| self.query.text(name)).map(str::to_owned);
-        names.iter().find_map(of)
-    }
-
-    fn flag(&self, name: &str) -> Result<Option<bool>> {
-        match self.body.and_then(|body| body.get(name)) {
-            Some(value) => match value.as_bool() {
-                Some(flag) => Ok(Some(flag)),
-                None => Err(Failure::query_parse(format!("Invalid boolean parameter: {value}"))),
-            },
-            None if self.query.text(name).is_none() => Ok(None),
-            None => self.query.flag(name, false).map(Some),
-        }
-    }
-
-    fn number(&self, name: &str) -> Result<Option<u64>> {
-        let invalid = |shown: &str| Failure::query_parse(format!("Invalid value for {name}: {shown}"));
-        match self.body.and_then(|body| body.get(name)) {
-            Some(value) => value.as_u64().map(Some).ok_or_else(|| invalid(&value.to_json())),
-            None => self.query.number(name),
-        }
-    }
-}
-
 impl ViewQuery {
-    fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
-        let parameters = ViewParameters { query, body };
+    fn parse(query: &Query, body: Option<&Value>, precedence: Precedence) -> Result<Self> {
+        let parameters = RowParameters::new(query, body, precedence)?;
         let descending = parameters.flag("descending")?.unwrap_or(false);
         let group = match (parameters.number("group_level")?, parameters.flag("group")?) {
             (Some(0), _) => None,
@@ -117,7 +71,12 @@ impl ViewQuery {
             (true, _) if self.include_docs => return invalid("`include_docs` is invalid for reduce"),
             _ => {}
         }
-        if is_reduced && self.group.is_none() && matches!(&self.choice, RowChoice::Keys(keys) if keys.len() > 1) {
+        let key_count = match &self.choice {
+            RowChoice::Keys(keys) => keys.len(),
+            RowChoice::Ranges(ranges) => ranges.len(),
+            _ => 0,
+        };
+        if is_reduced && self.group.is_none() && key_count > 1 {
             return invalid("Multi-key fetches for reduce views must use `group=true`");
         }
         Ok(is_reduced)
@@ -133,27 +92,35 @@ impl ViewQuery {
     }
 }
 
-fn parse_choice(parameters: &ViewParameters<'_>, descending: bool) -> Result<RowChoice> {
+fn parse_choice(parameters: &RowParameters<'_>, descending: bool) -> Result<RowChoice> {
     let key = parameters.json(&["key"])?;
     let start = parameters.json(&["startkey", "start_key"])?;
     let end = parameters.json(&["endkey", "end_key"])?;
+    let start_id = parameters.text(&["startkey_docid", "start_key_doc_id"]);
+    let end_id = parameters.text(&["endkey_docid", "end_key_doc_id"]);
+    let (lower_id, upper_id) = if descending { (&end_id, &start_id) } else { (&start_id, &end_id) };
     match parameters.json(&["keys"])? {
         None => {}
-        Some(Value::Array(_)) if key.is_some() || start.is_some() || end.is_some() => {
-            return Err(Failure::query_parse("`keys` is incompatible with `key`, `start_key` and `end_key`"));
+        Some(Value::Array(keys)) if !keys.is_empty() && (key.is_some() || start.is_some() || end.is_some()) => {
+            return Err(incompatible_keys());
         }
         // Rows are returned in the order of the requested keys, reversed if descending.
         Some(Value::Array(mut keys)) => {
             if descending {
                 keys.reverse();
             }
-            return Ok(RowChoice::Keys(keys));
+            if lower_id.is_none() && upper_id.is_none() {
+                return Ok(RowChoice::Keys(keys));
+            }
+            // The ids bound the rows of every key.
+            let bound =
+                |key: &Value, id: &Option<String>| RowBound { key: key.clone(), id: id.clone(), is_inclusive: true };
+            let ranges = keys.iter().map(|key| (bound(key, lower_id), bound(key, upper_id)));
+            return Ok(RowChoice::Ranges(ranges.collect()));
         }
         Some(_) => return Err(Failure::bad_request("`keys` must be an array.")),
     }
     let is_inclusive = parameters.flag("inclusive_end")?.unwrap_or(true);
-    let start_id = parameters.text(&["startkey_docid", "start_key_doc_id"]);
-    let end_id = parameters.text(&["endkey_docid", "end_key_doc_id"]);
     let bound = |key: Option<Value>, id, is_inclusive| key.map(|key| RowBound { key, id, is_inclusive });
     let (start, end) = match key {
         Some(key) => (Some(key.clone()), Some(key)),
@@ -169,7 +136,7 @@ fn parse_choice(parameters: &ViewParameters<'_>, descending: bool) -> Result<Row
     Ok(choice)
 }
 
-fn parse_access(parameters: &ViewParameters<'_>) -> Result<Access> {
+fn parse_access(parameters: &RowParameters<'_>) -> Result<Access> {
     match (
         parameters.text(&["update"]).as_deref(),
         parameters.text(&["stale"]).as_deref(),
@@ -227,7 +194,7 @@ async fn view_path(call: &Call) -> Result<ViewPath> {
 /// `GET /{db}/_design/{ddoc}/_view/{view}`, `POST` the same
 pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let query = ViewQuery::parse(&call.query, body.as_ref())?;
+    let query = ViewQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
     let (opened, query, result) = blocking(move || {
@@ -264,7 +231,8 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let body = call.json().await?;
     let queries = body.get("queries").and_then(Value::as_array);
     let queries = queries.ok_or_else(|| Failure::bad_request("POST body must include `queries` parameter."))?;
-    let queries = queries.iter().map(|query| ViewQuery::parse(&call.query, Some(query))).collect::<Result<Vec<_>>>()?;
+    let parse = |query| ViewQuery::parse(&call.query, Some(query), Precedence::Body);
+    let queries = queries.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
     let stall_timeout = call.state.config.limits.stall_timeout;
@@ -429,6 +397,15 @@ async fn write_groups(
 
 fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut ResponseWriter) {
     out.buffer.extend_from_slice(separator);
+    // As in CouchDB, a reduction that is too large is an error of its row.
+    if let Some(reason) = value.get(OVERFLOW).and_then(Value::as_str) {
+        out.buffer.extend_from_slice(b"{\"key\":null,\"error\":");
+        out.string(OVERFLOW);
+        out.buffer.extend_from_slice(b",\"reason\":");
+        out.string(reason);
+        out.buffer.push(b'}');
+        return;
+    }
     out.buffer.extend_from_slice(b"{\"key\":");
     key.write_json(&mut out.buffer);
     out.buffer.extend_from_slice(b",\"value\":");

@@ -1,12 +1,13 @@
 //! Request bodies, limited in size and in time.
 
+use std::fmt::Display;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body;
 use stemmadb::Value;
 use tokio::time::timeout;
 
@@ -67,8 +68,8 @@ impl BodyTimeout {
 }
 
 /// Reads a whole body of at most `bytes_max` bytes. The received bytes are charged to `reservation`.
-pub(crate) async fn read_all(
-    mut body: Incoming,
+pub(crate) async fn read_all<B: Body<Data = Bytes, Error: Display> + Unpin>(
+    mut body: B,
     bytes_max: usize,
     mut timeouts: BodyTimeout,
     reservation: Option<&MemoryReservation>,
@@ -113,7 +114,7 @@ const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
 /// Reads and discards the rest of a body, up to a limit: a client whose connection is closed while it still sends may
 /// not read the response.
-async fn discard(mut body: Incoming, mut timeouts: BodyTimeout) {
+async fn discard<B: Body<Data = Bytes, Error: Display> + Unpin>(mut body: B, mut timeouts: BodyTimeout) {
     let mut left = DISCARDED_BYTES_MAX;
     while let Ok(Some(frame)) = next_frame(&mut body, &mut timeouts).await {
         match left.checked_sub(frame.len()) {
@@ -143,7 +144,10 @@ pub(crate) async fn decompress(compressed: &[u8], bytes_max: usize, reservation:
 const DECOMPRESS_CHUNK_BYTES: u64 = 256 << 10;
 
 /// Reads the next chunk of a body. Returns `None` at its end.
-pub(crate) async fn next_frame(body: &mut Incoming, timeouts: &mut BodyTimeout) -> Result<Option<Bytes>> {
+pub(crate) async fn next_frame<B: Body<Data = Bytes, Error: Display> + Unpin>(
+    body: &mut B,
+    timeouts: &mut BodyTimeout,
+) -> Result<Option<Bytes>> {
     let begun = Instant::now();
     loop {
         let frame = timeout(timeouts.left().saturating_sub(begun.elapsed()), body.frame()).await.map_err(|_| {

@@ -11,6 +11,8 @@ mod multipart;
 mod path;
 mod peer;
 mod query;
+mod request_body;
+mod request_line;
 mod response;
 mod stream;
 
@@ -24,5 +26,7 @@ pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use peer::{PeerAddress, client_network};
 pub(crate) use query::Query;
+pub(crate) use request_body::RequestBody;
+pub(crate) use request_line::RequestLineStream;
 pub(crate) use response::{Body, HttpResponse};
 pub(crate) use stream::{ResponseWriter, streamed, streamed_bytes, with_read_timeout, write_string};

@@ -13,7 +13,8 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        // As in CouchDB, a semicolon separates parameters too.
+        let pairs = text.split(['&', ';']).filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Ok((decode(name)?, decode(value)?))
         });

@@ -144,6 +144,16 @@ impl ListedIndex {
         object.into()
     }
 
+    /// The selector of a partial index.
+    pub(crate) fn partial(&self) -> Option<&Value> {
+        self.partial.as_ref()
+    }
+
+    /// Whether `use_index` with this design document (without `_design/`) and this index name names it.
+    pub(crate) fn is_named(&self, ddoc: &str, name: Option<&str>) -> bool {
+        self.ddoc.strip_prefix("_design/") == Some(ddoc) && name.is_none_or(|name| name == self.name)
+    }
+
     /// The names of its fields.
     pub(crate) fn field_names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter_map(|field| field.as_object()?.names().next())

@@ -111,6 +111,22 @@ impl FindRequest {
         self.bookmark.as_deref() == Some(END)
     }
 
+    /// The design document that `use_index` names, without `_design/`, and the index, if it names one.
+    pub(crate) fn named_index(&self) -> Option<(&str, Option<&str>)> {
+        let design = |text: &'_ str| -> usize { if text.starts_with("_design/") { "_design/".len() } else { 0 } };
+        match self.use_index.as_ref()? {
+            Value::String(text) => {
+                let text = &text[design(text)..];
+                Some(text.split_once('/').map_or((text, None), |(ddoc, name)| (ddoc, Some(name))))
+            }
+            Value::Array(parts) => {
+                let ddoc = parts.first()?.as_str()?;
+                Some((&ddoc[design(ddoc)..], parts.get(1).and_then(Value::as_str)))
+            }
+            _ => None,
+        }
+    }
+
     /// The paths that rows are sorted by.
     fn sort_paths(&self) -> Vec<String> {
         let keys = self.sort.as_ref().and_then(Value::as_array).unwrap_or_default();
@@ -131,6 +147,20 @@ impl FindRequest {
             Some(prepared) if prepared.has_design_documents == has_design_documents => prepared.query.clone(),
             _ => self.unpaginated_query(has_design_documents)?,
         };
+        self.paginate(query)
+    }
+
+    /// Like [`FindRequest::query`], for the documents of a partial index with this selector.
+    ///
+    /// # Errors
+    /// Also 400 if the selector is invalid.
+    pub(crate) fn query_in_partial_index(&self, partial: &Value, has_design_documents: bool) -> Result<Query> {
+        let selector = all_of([self.selector.clone(), Selector::parse(partial).map_err(selector_failure)?]);
+        let narrowed = FindRequest { selector, prepared: None, ..self.clone() };
+        narrowed.paginate(narrowed.unpaginated_query(has_design_documents)?)
+    }
+
+    fn paginate(&self, query: Query) -> Result<Query> {
         let mut query = query.limit(self.limit).skip(self.skip);
         if let Some(fields) = &self.fields {
             query = query.fields(fields);

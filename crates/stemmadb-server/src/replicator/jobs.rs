@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use stemmadb::replication::Peer;
-use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats};
+use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -44,6 +44,8 @@ pub(crate) enum JobOwner {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobStatus {
     pub(crate) done: ReplicationStats,
+    /// The last attempt.
+    pub(crate) session: ReplicationSession,
     /// `running`, `crashing`, `completed` or `failed`.
     pub(crate) state: &'static str,
     pub(crate) error: Option<String>,
@@ -52,6 +54,18 @@ pub(crate) struct JobStatus {
     pub(crate) retry_at: Option<u64>,
     /// Past events, newest first.
     pub(crate) history: Vec<JobEvent>,
+}
+
+/// An attempt to replicate.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReplicationSession {
+    pub(crate) id: String,
+    /// In seconds since 1970.
+    pub(crate) started: u64,
+    /// In seconds since 1970.
+    pub(crate) ended: u64,
+    /// The position of the source at which it started.
+    pub(crate) start_position: Option<Value>,
 }
 
 /// An event in the history of a job.
@@ -306,11 +320,15 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
         replication = replication.batch(count);
     }
     let mut running = replication.begin()?;
+    let (id, start_position) = (running.session_id().to_owned(), running.position().cloned());
+    let started = now();
+    job.status.lock().session = ReplicationSession { id, started, ended: started, start_position };
     loop {
         let caught_up = running.catch_up().map(|_| ());
         {
             let mut status = job.status.lock();
             status.done = running.stats().clone();
+            status.session.ended = now();
             if caught_up.is_ok() {
                 status.error = None;
             }

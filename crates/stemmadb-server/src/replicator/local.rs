@@ -32,13 +32,15 @@ pub(super) struct LocalPeer {
 impl LocalPeer {
     /// Converts a transferred document into a write. Returns `None` if one of its files no longer exists at the source.
     fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Option<IncomingDocument>> {
-        let Transfer { id, revisions, deleted, body, files, .. } = transfer;
+        let Transfer { id, revisions, deleted, mut body, files, .. } = transfer;
         let files: Option<stemmadb::Result<_>> =
             files.into_iter().map(|file| self.store_file(file).transpose()).collect();
         let Some(files) = files.transpose()? else { return Ok(None) };
         let revision = revisions.first().copied();
         let (id, ancestry) = (Some(id.as_str().to_owned()), Some(revisions));
-        Ok(Some(IncomingDocument { id, revision, ancestry, deleted, body, files }))
+        let replication_state = IncomingDocument::extract_replication_state(&mut body);
+        let refusal = None;
+        Ok(Some(IncomingDocument { id, revision, ancestry, deleted, body, files, replication_state, refusal }))
     }
 
     /// Stores the content of a transferred file. Returns `None` if the file no longer exists at the source.

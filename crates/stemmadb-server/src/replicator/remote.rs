@@ -435,7 +435,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
             }
         };
         let files = stubs.iter().map(file).collect();
-        Ok(Transfer { id: id.clone(), revisions, deleted: read.deleted, body: read.body, files, byte_count })
+        let mut body = read.body;
+        if let Some(object) = body.as_object_mut() {
+            object.extend(read.replication_state);
+        }
+        Ok(Transfer { id: id.clone(), revisions, deleted: read.deleted, body, files, byte_count })
     }
 
     /// Writes a document with its files, streamed as one `multipart/related` request. Returns false, without writing,
@@ -645,6 +649,16 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
         let is_last = leaves.len() < count;
         let position = response.get("last_seq").cloned().ok_or_else(malformed)?;
         Ok(ChangesPage { leaves, position, is_last })
+    }
+
+    fn filter_code(&self, name: &str, parameters: &[(String, String)]) -> stemmadb::Result<String> {
+        let view = parameters.iter().find(|(name, _)| name == "view").map_or("", |(_, view)| view.as_str());
+        let (name, members) = if name == "_view" { (view, "views") } else { (name, "filters") };
+        let Some((design, function)) = name.split_once('/') else { return Ok(String::new()) };
+        let path = format!("/_design/{}", encoded(design));
+        let design = self.request_json(Method::GET, &path, None, STALL_TIMEOUT)?;
+        let function = design.get(members).and_then(|functions| functions.get(function));
+        Ok(function.map(Value::to_json).unwrap_or_default())
     }
 
     fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> stemmadb::Result<Vec<MissingRevisions>> {

@@ -289,9 +289,12 @@ fn design_routes() -> Vec<Endpoint> {
         route!(POST "/{db}/_design/{ddoc}/_update/{function}" Member update::update,
             "Runs an update function without a document; it may create one.",
             returns_bytes().status(201).bytes_body("*/*")),
-        route!(POST "/{db}/_design/{ddoc}/_update/{function}/{doc}" Member update::update,
+        route!(PUT "/{db}/_design/{ddoc}/_update/{function}" Member update::update,
+            "Runs an update function without a document; it may create one.",
+            returns_bytes().status(201).bytes_body("*/*")),
+        route!(POST "/{db}/_design/{ddoc}/_update/{function}/{doc*}" Member update::update,
             "Runs an update function on a document.", returns_bytes().status(201).bytes_body("*/*")),
-        route!(PUT "/{db}/_design/{ddoc}/_update/{function}/{doc}" Member update::update,
+        route!(PUT "/{db}/_design/{ddoc}/_update/{function}/{doc*}" Member update::update,
             "Runs an update function on a document.", returns_bytes().status(201).bytes_body("*/*")),
     ]
 }

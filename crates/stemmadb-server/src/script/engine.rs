@@ -25,6 +25,8 @@ type Intrinsics = (
 const PRELUDE: &str = include_str!("prelude.js");
 /// The engine's exception for an allocation beyond its memory limit.
 const OUT_OF_MEMORY: &str = "\"reason\":\"out of memory\"";
+/// The result of a call that threw `null`.
+const THROWN_NULL: &str = r#"-{"error":"unnamed_error","reason":"null"}"#;
 const STACK_BYTES_MAX: usize = 512 << 10;
 
 /// The limits of a call.
@@ -53,6 +55,9 @@ pub(super) struct Engine {
     deadline: Rc<Cell<Option<Instant>>>,
     is_interrupted: Rc<Cell<bool>>,
     time: Duration,
+    /// Whether a thrown `null` may be an exception of a function. Otherwise the engine throws it, when it lacks the
+    /// memory for an exception that says that it is out of memory.
+    throws_null: bool,
     api: Persistent<Object<'static>>,
     context: Context,
 }
@@ -79,7 +84,8 @@ impl Engine {
                 Ok(Persistent::save(&ctx, api))
             })
             .map_err(|_: rquickjs::Error| EngineFailure::Fatal(TOO_LARGE))?;
-        Ok(Engine { deadline, is_interrupted, time: limits.time, api, context })
+        let throws_null = design.contains("throw null");
+        Ok(Engine { deadline, is_interrupted, time: limits.time, throws_null, api, context })
     }
 
     /// Calls a function once for each list of arguments from `calls`. `answer` receives each result: `+` and JSON, or
@@ -107,7 +113,8 @@ impl Engine {
                         _ => function.call(()),
                     })?;
                     let text = text.to_string()?;
-                    if text.starts_with('-') && text.contains(OUT_OF_MEMORY) {
+                    let is_null = text == THROWN_NULL && !self.throws_null;
+                    if is_null || (text.starts_with('-') && text.contains(OUT_OF_MEMORY)) {
                         return Err(rquickjs::Error::Allocation);
                     }
                     answer(&text);
@@ -211,6 +218,16 @@ mod tests {
         assert_eq!(taking(4).unwrap(), ["+[[4,null]]"]);
         let refused = taking(64);
         assert!(matches!(refused, Err(EngineFailure::Fatal(TOO_LARGE))), "{refused:?}");
+    }
+
+    #[test]
+    fn exhausted_memory_is_not_an_exception() {
+        let minute = Duration::from_secs(60);
+        for body in ["var a = []; while (true) a.push({})", "var o = {}; for (var i = 0; ; i++) o['k' + i] = i"] {
+            let exhausted = outcome(body, minute);
+            assert!(matches!(exhausted, Err(EngineFailure::Fatal(TOO_LARGE))), "{body}: {exhausted:?}");
+        }
+        assert_eq!(outcome("throw null", minute).unwrap(), [THROWN_NULL]);
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Scripts {
     }
 
     /// Calls the function at `path` of the design document once for each list of arguments (JSON texts, empty for
-    /// none), and returns the results: JSON, or the exception. Lines that functions log go to the server's log.
+    /// none), and returns the results: JSON, or the exception. Without calls it only compiles the function. Lines that
+    /// functions log go to the server's log.
     ///
     /// # Errors
     /// [`ScriptError`] if not all calls could be made.
@@ -60,9 +61,9 @@ impl Scripts {
         let path = serde_json::to_string(path).map_err(|error| ScriptError::Crashed(error.to_string()))?;
         let mut checked_out = self.check_out(context)?;
         let mut left = calls;
-        while let Some(first) = left.first() {
+        loop {
             let mut frame = Frame::new(wire::CALL).text(kind.name()).text(&path);
-            frame.number(first.as_ref().len());
+            frame.number(left.first().map_or(1, |first| first.as_ref().len()));
             let mut count = 0;
             while let Some(arguments) = left.get(count).filter(|_| count == 0 || frame.byte_count() < BATCH_BYTES) {
                 arguments.as_ref().iter().for_each(|argument| frame.push(argument.as_ref()));
@@ -77,8 +78,10 @@ impl Scripts {
                 return Err(checked_out.fail(ScriptError::Crashed("it returned too few results".to_owned())));
             }
             left = &left[count..];
+            if left.is_empty() {
+                return Ok(answers);
+            }
         }
-        Ok(answers)
     }
 
     /// The current number of workers.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::users::prepare_user;
 use crate::auth::USERS_DATABASE;
-use crate::design::{Validators, WriteValidator};
+use crate::design::{Validators, WriteValidator, compile_views};
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::error::{Failure, Result};
@@ -82,16 +82,24 @@ pub(super) fn validate_documents(
     let mut ready = Vec::with_capacity(documents.len());
     for mut document in documents {
         let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
-        ready.push(match served.name() == USERS_DATABASE {
-            true => prepare_user(served, &id, &mut document, &options.validator.user),
-            false => Ok(()),
+        ready.push(match (document.check(served.name()), served.name() == USERS_DATABASE) {
+            (Ok(()), true) => prepare_user(served, &id, &mut document, &options.validator.user),
+            (checked, _) => checked,
         });
         named.push((id, document));
     }
     let candidates: Vec<_> = named.iter().map(|(id, document)| (id.as_str(), document)).collect();
     let verdicts = options.validator.validate(served, &candidates)?;
-    let verdicts = ready.into_iter().zip(verdicts).map(|(ready, verdict)| ready.and(verdict));
-    Ok(named.into_iter().zip(verdicts).map(|((id, document), verdict)| (id, document, verdict)).collect())
+    let mut validated = Vec::with_capacity(named.len());
+    for ((id, document), (ready, verdict)) in named.into_iter().zip(ready.into_iter().zip(verdicts)) {
+        let mut verdict = ready.and(verdict);
+        // Replicated revisions are accepted as they are.
+        if verdict.is_ok() && options.new_edits && id.starts_with("_design/") && !document.deleted {
+            verdict = compile_views(served, &options.validator.scripts, &document.body);
+        }
+        validated.push((id, document, verdict));
+    }
+    Ok(validated)
 }
 
 /// Runs a short write as [`ServedDatabase::writing`] does, but on the blocking pool if validation functions may have to
@@ -133,6 +141,7 @@ pub(super) fn to_edit(served: &ServedDatabase, id: &str, document: IncomingDocum
 }
 
 fn to_file(served: &ServedDatabase, file: IncomingFile, new_edits: bool) -> Result<File> {
+    file.check_content_type()?;
     let IncomingFile { name, content_type, revpos, content } = file;
     let (blob, md5) = match content {
         IncomingContent::Stub => return Ok(File { name, content: FileContent::Existing }),

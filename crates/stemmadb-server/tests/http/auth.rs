@@ -124,7 +124,7 @@ fn login_redirects_only_to_this_server() {
         );
         (answer.status, answer.header("location").map(str::to_owned))
     };
-    assert_eq!(led("/db/_all_docs"), (302, Some("/db/_all_docs".to_owned())));
+    assert_eq!(led("/db/_all_docs"), (302, Some("http://localhost/db/_all_docs".to_owned())));
     for elsewhere in [
         "https://evil.example",
         "//evil.example",
@@ -133,7 +133,7 @@ fn login_redirects_only_to_this_server() {
         "/x%0D%0ASet-Cookie:a",
         "javascript:alert(1)",
     ] {
-        assert_eq!(led(elsewhere), (200, None), "{elsewhere}");
+        assert_eq!(led(elsewhere), (400, None), "{elsewhere}");
     }
 }
 
@@ -421,4 +421,33 @@ fn concurrent_password_guesses_are_rate_limited() {
     let verified = statuses.iter().filter(|status| **status == 401).count();
     assert!((3..=8).contains(&verified), "{verified} of 40 guesses were looked at: {statuses:?}");
     assert!(statuses.iter().all(|status| matches!(status, 401 | 429)), "{statuses:?}");
+}
+
+#[test]
+fn unknown_authorization_schemes_are_ignored() {
+    let server = with_users();
+    for scheme in ["Digest username=\"ann\"", "Negotiate", "AWS4-HMAC-SHA256 x"] {
+        let get = |path: &str| server.send("GET", path, &[("Authorization", scheme)], b"").status;
+        assert_eq!((get("/"), get("/db/d")), (200, 401), "{scheme}");
+    }
+    let wrong = basic("ann", "wrong");
+    assert_eq!(server.send("GET", "/", &[("Authorization", &wrong)], b"").status, 401);
+    // A session is used beside it.
+    let cookie = cookie(&log_in(&server, "ann", "ann's"));
+    let headers = [("Authorization", "Digest x"), ("Cookie", cookie.as_str())];
+    assert_eq!(server.send("GET", "/db/d", &headers, b"").status, 200);
+}
+
+#[test]
+fn login_requires_a_form_or_json() {
+    let server = with_users();
+    for (kind, status) in [
+        ("application/x-www-form-urlencoded; charset=utf-8", 200),
+        ("text/plain", 400),
+        ("multipart/form-data", 400),
+        ("", 400),
+    ] {
+        let answer = server.send("POST", "/_session", &[("Content-Type", kind)], b"name=ann&password=ann%27s");
+        assert_eq!(answer.status, status, "{kind}: {answer:?}");
+    }
 }

@@ -20,7 +20,7 @@ fn database_routes_return_couchdb_statuses() {
     assert_eq!(put("/db/").status, 201);
     assert_eq!(refusal(&put("/db")), (412, "file_exists".to_owned()));
     assert_eq!(refusal(&put("/Upper")), (400, "illegal_database_name".to_owned()));
-    assert_eq!(put("/a%2Fb").header("location"), Some("/a/b"));
+    assert_eq!(put("/a%2Fb").header("location"), Some("http://localhost/a%2Fb"));
     assert_eq!(server.get("/_all_dbs").json(), json!(["a/b", "db"]));
     assert_eq!(server.get("/_all_dbs?descending=true&limit=1").json(), json!(["db"]));
     let info = server.get("/db").json();
@@ -35,6 +35,12 @@ fn database_routes_return_couchdb_statuses() {
     assert_eq!(server.get("/db/_revs_limit").json(), 1000);
     assert_eq!(server.send_as_admin("PUT", "/db/_revs_limit", &[], b"5").status, 200);
     assert_eq!(server.get("/db/_revs_limit").json(), 5);
+    for path in ["/db?rev=1-a", "/db/?rev=1-a"] {
+        let refused = server.delete(path);
+        assert_eq!(refusal(&refused), (400, "bad_request".to_owned()));
+        assert!(refused.json()["reason"].as_str().unwrap().contains("Did you mean to DELETE a document"));
+        assert_eq!(server.get("/db").status, 200);
+    }
     assert_eq!(server.delete("/db/").json(), json!({"ok": true}));
     assert_eq!(refusal(&server.delete("/db")), (404, "not_found".to_owned()));
 }
@@ -329,13 +335,20 @@ fn changes_feed_reports_pending_and_sends_heartbeats() {
     assert_eq!((part["results"].as_array().unwrap().len(), &part["pending"]), (5, &json!(15)));
     let nothing = server.get("/db/_changes?limit=0&since=0").json();
     assert_eq!((nothing["results"].as_array().unwrap().len(), &nothing["pending"]), (0, &json!(20)));
-    let sparse = server.get("/db/_changes?seq_interval=10").json();
-    let reported = sparse["results"].as_array().unwrap().iter().filter(|row| !row["seq"].is_null()).count();
-    assert_eq!(reported, 2);
+    let with_sequence = |path: &str| {
+        let rows = server.get(path).json()["results"].as_array().unwrap().clone();
+        (0..rows.len()).filter(|at| !rows[*at]["seq"].is_null()).collect::<Vec<_>>()
+    };
+    assert_eq!(with_sequence("/db/_changes?seq_interval=10"), [0, 10]);
+    assert_eq!(with_sequence("/db/_changes?seq_interval=3&limit=7"), [1, 4]);
     let waited = server.get("/db/_changes?feed=longpoll&since=now&timeout=50").json();
     assert_eq!(waited["results"], json!([]));
     let lines = server.get("/db/_changes?feed=continuous&limit=3&heartbeat=20").text;
     assert_eq!(lines.lines().filter(|line| line.contains("\"id\"")).count(), 3);
+    assert_eq!(server.get("/db/_changes?feed=live&limit=3&timeout=50").text.lines().count(), 4);
+    let unknown = server.get("/db/_changes?feed=sometimes");
+    assert_eq!(refusal(&unknown), (400, "bad_request".to_owned()));
+    assert_eq!(server.get("/_db_updates?feed=sometimes").status, 400);
     let ended = server.get("/db/_changes?feed=continuous&since=now&timeout=50").text;
     assert!(ended.trim().starts_with("{\"last_seq\":"), "{ended}");
     let events = server.get("/db/_changes?feed=eventsource&limit=2&timeout=50");
@@ -479,4 +492,189 @@ fn mango_index_of_several_fields_becomes_a_declared_index() {
     assert_eq!(server.post("/db/_view_cleanup", &json!({})).status, 202);
     assert!(!plan().contains("mango:kind,at"), "{}", plan());
     assert_eq!(found(), before);
+}
+
+#[test]
+fn partial_indexes_contain_only_their_documents() {
+    let server = TestServer::new();
+    let docs: Vec<_> = (0..20)
+        .map(|n| json!({"_id": format!("d{n:02}"), "n": n, "kind": if n < 5 { "few" } else { "many" }}))
+        .collect();
+    server.database("db", &docs);
+    let index =
+        json!({"index": {"fields": ["n"], "partial_filter_selector": {"kind": "few"}}, "ddoc": "p", "name": "i"});
+    assert_eq!(server.post("/db/_index", &index).json()["result"], "created");
+    let find = |more: Value| {
+        let mut query = json!({"selector": {"n": {"$gte": 3}}, "execution_stats": true});
+        query.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        (server.post("/db/_find", &query).json(), server.post("/db/_explain", &query).json())
+    };
+    let (found, plan) = find(json!({}));
+    assert_eq!((found["docs"].as_array().unwrap().len(), &plan["index"]["name"]), (17, &json!("_all_docs")));
+    let candidate = &plan["index_candidates"][0];
+    assert_eq!((&candidate["index"]["name"], &candidate["analysis"]["usable"]), (&json!("i"), &json!(false)));
+    for name in [json!("p"), json!("_design/p"), json!("p/i"), json!(["p", "i"]), json!(["_design/p"])] {
+        let (found, plan) = find(json!({ "use_index": name }));
+        assert_eq!((found["docs"].as_array().unwrap().len(), &plan["index"]["name"]), (2, &json!("i")), "{name}");
+        assert_eq!(plan["index_candidates"][0]["analysis"]["reasons"], json!([{"name": "unfavored_type"}]));
+        assert_eq!(found["execution_stats"]["results_returned"], 2);
+        assert!(found["execution_stats"]["total_docs_examined"].as_u64().unwrap() >= 2, "{found}");
+        assert!(found["execution_stats"]["total_keys_examined"].as_u64().unwrap() >= 2, "{found}");
+    }
+    // An index whose fields the query does not use can't be used.
+    let other = json!({"selector": {"kind": "many"}, "use_index": "p"});
+    assert_eq!(server.post("/db/_find", &other).json()["docs"].as_array().unwrap().len(), 15);
+}
+
+#[test]
+fn characters_that_a_url_should_encode_are_accepted() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a\"b<c>"}), json!({"_id": "x"})]);
+    let rows = |path: &str| {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.json()["rows"].as_array().unwrap().len()
+    };
+    assert_eq!(rows("/db/_all_docs?key=\"x\""), 1);
+    assert_eq!(rows("/db/_all_docs?keys=[\"x\",\"a\\\"b<c>\"]&include_docs=true"), 2);
+    assert_eq!(rows("/db/_all_docs?endkey=\"{|}^`\""), 2);
+    assert_eq!(rows("/db/_all_docs?limit=1;skip=1"), 1);
+    assert_eq!(server.get("/db/a\"b<c>").status, 200);
+    assert_eq!(server.get("/db/_index?limit=2;").status, 200);
+    // Also in a later request of a connection, and after a body.
+    let authorization = crate::client::basic("admin", "secret");
+    let head = |request: &str, more: &str| {
+        format!("{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n{more}\r\n")
+    };
+    let body = "{\"keys\": [\"x\"], \"a\": \"GET /\\\"<\"}";
+    let json_type = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+    for request in [
+        head("GET /db/_all_docs?key=\"x\"", ""),
+        head("POST /db/_all_docs?include_docs=\"", &json_type) + body,
+        head("POST /db/_all_docs", &json_type) + body,
+        head("GET /db/_all_docs?key=\"x\"", "If-None-Match: \"x\"\r\nConnection: close\r\n"),
+    ] {
+        use std::io::{Read, Write};
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"}\n") {
+            let mut piece = [0; 1024];
+            let count = stream.read(&mut piece).unwrap();
+            assert!(count > 0, "{request}: the connection is closed");
+            received.extend_from_slice(&piece[..count]);
+        }
+        let received = String::from_utf8(received).unwrap();
+        let expected = if request.contains("include_docs") { "HTTP/1.1 400" } else { "HTTP/1.1 200" };
+        assert!(received.starts_with(expected), "{request}: {received}");
+        assert!(
+            received.contains(if expected.ends_with("200") { "\"id\":\"x\"" } else { "Invalid boolean" }),
+            "{received}"
+        );
+    }
+}
+
+#[test]
+fn invalid_revisions_concern_only_their_document() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    let long = "1-a revision id that is too long";
+    let docs = json!([{"_id": "a"}, {"_id": "b", "_rev": long}, {"_id": "c", "_rev": "x"},
+        {"_id": "d", "_revisions": {"start": 1, "ids": ["a revision id that is too long"]}}, {"_id": "e"}]);
+    for new_edits in [true, false] {
+        let answer = server.post("/db/_bulk_docs", &json!({"docs": docs, "new_edits": new_edits}));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let rows = answer.json();
+        let failed: Vec<_> = rows.as_array().unwrap().iter().filter(|row| row["error"] == "bad_request").collect();
+        let names: Vec<_> = failed.iter().map(|row| row["id"].as_str().unwrap()).collect();
+        assert_eq!(names, if new_edits { vec!["b", "c", "d"] } else { vec!["a", "b", "c", "d", "e"] }, "{rows}");
+    }
+    assert_eq!((server.get("/db/a").status, server.get("/db/b").status, server.get("/db/e").status), (200, 404, 200));
+    let refused = server.put("/db/f?new_edits=false", &json!({}));
+    assert_eq!(refusal(&refused), (400, "bad_request".to_owned()));
+    assert!(refused.json()["reason"].as_str().unwrap().contains("`new_edits: false`"), "{refused:?}");
+}
+
+#[test]
+fn local_documents_accept_any_revision() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    let body = json!({"n": 1, "_rev": "0-7", "_revisions": {"start": 0, "ids": ["7"]}});
+    assert_eq!(server.put("/db/_local/a", &body).status, 201);
+    let several = json!({"docs": [{"_id": "_local/b", "_revisions": {"start": 0, "ids": ["1"]}}], "new_edits": false});
+    assert_eq!(server.post("/db/_bulk_docs", &several).json(), json!([]));
+    assert_eq!((server.get("/db/_local/a").json()["n"].clone(), server.get("/db/_local/b").status), (json!(1), 200));
+    let deleted = server.delete("/db/_local/a");
+    assert_eq!((deleted.status, deleted.header("etag")), (200, Some("\"0-0\"")));
+}
+
+#[test]
+fn conflicting_listing_parameters_are_rejected() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a"})]);
+    for path in ["/db/_all_docs", "/db/_design_docs", "/db/_local_docs"] {
+        assert_eq!(refusal(&server.post(path, &json!([]))), (400, "bad_request".to_owned()), "{path}");
+        for more in ["key=%22a%22", "startkey=%22a%22", "end_key=%22a%22"] {
+            let refused = server.get(&format!("{path}?keys=%5B%22a%22,%22b%22%5D&{more}"));
+            assert_eq!(refusal(&refused), (400, "query_parse_error".to_owned()), "{path} {more}");
+        }
+    }
+}
+
+#[test]
+fn design_document_listing_counts_design_documents() {
+    let server = TestServer::new();
+    server.database("db", &["0", "_design/x", "_design/y", "a", "b"].map(|id| json!({ "_id": id })));
+    let listed = |query: &str| {
+        let listed = server.get(&format!("/db/_design_docs{query}")).json();
+        (listed["total_rows"].clone(), listed["offset"].clone(), listed["rows"].as_array().unwrap().len())
+    };
+    assert_eq!(listed(""), (json!(2), json!(0), 2));
+    assert_eq!(listed("?startkey=%22_design/y%22"), (json!(2), json!(1), 1));
+    assert_eq!(listed("?descending=true&limit=1"), (json!(2), json!(0), 1));
+    assert_eq!(listed("?skip=1"), (json!(2), json!(1), 1));
+}
+
+#[test]
+fn location_is_the_url_that_the_client_sees() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    let put = |path: &str, headers: &[(&str, &str)]| {
+        let headers = [&[("Content-Type", "application/json")], headers].concat();
+        let answer = server.send_as_admin("PUT", path, &headers, b"{}");
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.header("location").unwrap().to_owned()
+    };
+    assert_eq!(put("/db/a", &[]), "http://localhost/db/a");
+    assert_eq!(put("/db/b%2Fc/d/e%20f", &[]), "http://localhost/db/b%2Fc/d/e%20f");
+    let forwarded = ("X-Forwarded-Host", "db.example");
+    assert_eq!(put("/db/c", &[forwarded]), "http://db.example/db/c");
+    assert_eq!(put("/db/d", &[forwarded, ("X-Forwarded-Proto", "https")]), "https://db.example/db/d");
+    assert_eq!(put("/new", &[forwarded, ("X-Forwarded-Ssl", "on")]), "https://db.example/new");
+}
+
+#[test]
+fn content_types_of_attachments_are_limited() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    let (long, short) = (format!("text/{}", "x".repeat(1020)), format!("text/{}", "x".repeat(1019)));
+    let put = |name: &str, kind: &str| {
+        server.send_as_admin("PUT", &format!("/db/{name}/file"), &[("Content-Type", kind)], b"x").status
+    };
+    assert_eq!((put("a", &long), put("b", &short)), (400, 201));
+    let file = |kind: &str| json!({"_attachments": {"file": {"data": "", "content_type": kind}}});
+    assert_eq!((server.put("/db/c", &file(&long)).status, server.put("/db/d", &file(&short)).status), (400, 201));
+    assert_eq!(server.get("/db/a").status, 404);
+}
+
+#[test]
+fn pruned_revisions_are_not_listed() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    assert_eq!(server.send_as_admin("PUT", "/db/_revs_limit", &[], b"2").status, 200);
+    let mut body = json!({});
+    for _ in 0..5 {
+        body = json!({ "_rev": server.put("/db/a", &body).json()["rev"] });
+    }
+    assert_eq!(server.get("/db/a?revs=true").json()["_revisions"]["ids"].as_array().unwrap().len(), 2);
 }

@@ -334,10 +334,12 @@ fn replicator_document_shows_the_outcome() {
     let time = once["_replication_state_time"].as_str().unwrap();
     assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 20, "{time}");
     assert!(once["_rev"].as_str().unwrap().starts_with("1-"), "no revision is made by it: {once}");
-    // The status is included wherever the document is read, and no ETag hides a change of it.
+    // The status is included wherever the document is read, and the ETag does not hide a change of it.
     let listed = server.get("/_replicator/_all_docs?include_docs=true&key=%22once%22").json();
     assert_eq!(listed["rows"][0]["doc"], once);
-    assert!(server.get("/_replicator/once").header("etag").is_none());
+    let tag = server.get("/_replicator/once").header("etag").unwrap().to_owned();
+    assert_eq!(tag, once["_rev"].to_string());
+    assert_eq!(server.send_as_admin("GET", "/_replicator/once", &[("If-None-Match", &tag)], b"").status, 200);
     until("it fails", || doc("wrong")["_replication_state"] == "failed");
     assert!(doc("wrong")["_replication_state_reason"].as_str().unwrap().contains("not_found"), "{}", doc("wrong"));
     // Writing the document back unchanged starts the replication again.
@@ -445,4 +447,91 @@ fn success_resets_the_retry_delay() {
     };
     let pause = (86_400 + second(&reported["retry_at"]) - second(&reported["history"][0]["timestamp"])) % 86_400;
     assert_eq!(pause, (100 << (failures(&reported) - before - 1)) / 1000, "{reported}");
+}
+
+#[test]
+fn changed_filters_start_a_new_replication() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a", "n": 1}), json!({"_id": "b", "n": 2})]);
+    let filter = |condition: &str| {
+        let function = format!("function(doc) {{ return {condition} }}");
+        server.design("db", "d", json!({"filters": {"f": function}}));
+    };
+    let replicate = |more: Value| {
+        let mut body = json!({"source": server.url("db"), "target": "copy", "create_target": true, "filter": "d/f"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let done = server.post("/_replicate", &body);
+        assert!(done.status < 300, "{done:?}");
+        state(&server, "copy").into_keys().collect::<Vec<_>>()
+    };
+    filter("doc.n == 1");
+    assert_eq!(replicate(json!({})), ["a"]);
+    filter("doc.n > 0");
+    assert_eq!(replicate(json!({})), ["a", "b"]);
+    // Also while a continuous replication runs.
+    filter("doc.n == 3");
+    replicate(json!({"continuous": true}));
+    server.put("/db/e", &json!({"n": 4}));
+    server.put("/db/c", &json!({"n": 3}));
+    until("the new document arrives", || server.get("/copy/c").status == 200);
+    assert_eq!(server.get("/copy/e").status, 404);
+    filter("doc.n > 2");
+    until("the other document arrives", || server.get("/copy/e").status == 200);
+}
+
+#[test]
+fn replication_states_are_kept_or_refused() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    server.database("_replicator", &[]);
+    let fields = [
+        "_replication_state",
+        "_replication_state_time",
+        "_replication_state_reason",
+        "_replication_id",
+        "_replication_stats",
+    ];
+    for field in fields {
+        let refused = server.put("/db/a", &json!({field: "x"}));
+        assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("doc_validation")), "{field}");
+        let rows = server.post("/db/_bulk_docs", &json!({"docs": [{"_id": "a", field: "x"}, {"_id": "b"}]})).json();
+        assert_eq!((&rows[0]["error"], &rows[1]["id"]), (&json!("doc_validation"), &json!("b")), "{rows}");
+    }
+    let body = json!({"source": "db", "target": "copy", "create_target": true, "_replication_state": "error"});
+    let written = server.put("/_replicator/a", &body);
+    assert_eq!(written.status, 201, "{written:?}");
+    until("it is done", || server.get("/_replicator/a").json()["_replication_state"] == "completed");
+    let read = server.get("/_replicator/a");
+    assert_eq!(read.header("etag"), Some(format!("{}", written.json()["rev"]).as_str()));
+    let tag = read.header("etag").unwrap();
+    assert_eq!(server.send_as_admin("GET", "/_replicator/a", &[("If-None-Match", tag)], b"").status, 200);
+    // The state of the source's replication is not copied.
+    let copy = json!({"source": server.url("_replicator"), "target": "backup", "create_target": true});
+    let done = server.post("/_replicate", &copy).json();
+    assert_eq!((&done["history"][0]["doc_write_failures"], &done["ok"]), (&json!(1), &json!(true)), "{done}");
+}
+
+#[test]
+fn replication_responses_describe_the_session() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a"})]);
+    let body = json!({"source": "db", "target": "copy", "create_target": true});
+    let first = server.post("/_replicate", &body).json();
+    let entry = &first["history"][0];
+    assert!(first["session_id"].as_str().is_some_and(|id| id.len() == 32), "{first}");
+    assert_eq!((&entry["session_id"], &first["replication_id_version"]), (&first["session_id"], &json!(4)));
+    for name in ["start_time", "end_time"] {
+        let time = entry[name].as_str().unwrap();
+        assert!(time.len() == 29 && time.ends_with(" GMT") && time[3..].starts_with(", "), "{entry}");
+    }
+    assert_eq!((&entry["start_last_seq"], &entry["end_last_seq"]), (&json!(0), &first["source_last_seq"]));
+    let second = server.post("/_replicate", &body).json();
+    assert_ne!(second["session_id"], first["session_id"]);
+    // Clients read the counts before the rows.
+    let text = server.get("/_scheduler/jobs").text;
+    assert!(text.starts_with("{\"total_rows\":"), "{text}");
+    let continuous = json!({"source": "db", "target": "copy", "continuous": true});
+    assert_eq!(server.post("/_replicate", &continuous).status, 202);
+    let text = server.get("/_scheduler/jobs").text;
+    assert!(text.contains("\"jobs\":[{\"database\":null,\"id\":"), "{text}");
 }

@@ -229,3 +229,50 @@ fn valid_pipelined_requests_are_answered_in_order() {
     }
     assert_eq!(server.get("/db/a").status, 200);
 }
+
+#[test]
+fn requests_without_a_host_are_rejected() {
+    let server = server();
+    let answer = |version: &str| answers(server.address(), &format!("GET / {version}\r\nConnection: close\r\n\r\n"));
+    assert_eq!((answer("HTTP/1.1").1, answer("HTTP/1.0").1), (Some(400), Some(200)));
+}
+
+/// Reads one response with a JSON body.
+fn one_response(stream: &mut TcpStream) -> String {
+    received(stream, "}\n")
+}
+
+#[test]
+fn connection_is_usable_after_an_unread_body() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a"})]);
+    let next = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for path in ["/db/_bulk_docs", "/nothing/_bulk_docs", "/db/_nothing/x/y"] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        // The body arrives after the server could have answered.
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(&[b' '; 100_000]).unwrap();
+        let refused = one_response(&mut stream);
+        assert!(refused.starts_with("HTTP/1.1 40"), "{refused}");
+        assert!(!refused.to_ascii_lowercase().contains("connection: close"), "{refused}");
+        stream.write_all(next.as_bytes()).unwrap();
+        assert!(one_response(&mut stream).starts_with("HTTP/1.1 200"), "{path}");
+    }
+}
+
+#[test]
+fn connection_with_too_much_unread_is_announced_as_closed() {
+    let server = TestServer::new();
+    for more in ["Content-Length: 10000000\r\n", "Content-Length: 10\r\nExpect: 100-continue\r\n"] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("POST /_replicate HTTP/1.1\r\nHost: localhost\r\n{more}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let refused = one_response(&mut stream);
+        assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+        assert!(refused.to_ascii_lowercase().contains("connection: close"), "{refused}");
+    }
+}

@@ -133,6 +133,9 @@ fn update_functions_write_and_respond() {
     assert_eq!(server.post(&format!("{path}/count/c"), &json!({})).status, 201);
     assert_ne!(server.get("/db/c").json()["n"], 6);
     assert_eq!(server.post(&format!("{path}/count"), &json!({})).status, 201);
+    assert_eq!(server.put(&format!("{path}/count"), &json!({})).status, 201);
+    assert_eq!(server.put(&format!("{path}/count/with/slashes"), &json!({})).status, 201);
+    assert_eq!(server.get("/db/with%2Fslashes").json()["n"], 1);
     let nothing = server.post(&format!("{path}/nothing"), &json!({"a": 1}));
     assert_eq!((nothing.status, nothing.text.as_str()), (418, "POST{\"a\":1}false"));
     assert_eq!(server.post(&format!("{path}/typeless"), &json!({})).status, 403, "its document is validated");

@@ -187,6 +187,7 @@ fn invalid_parameter_combinations_are_rejected() {
     refused("books", &[("include_docs", json!(true))], "`include_docs` is invalid for reduce");
     refused("books", &[("keys", json!([1, 2]))], "Multi-key fetches for reduce views must use `group=true`");
     refused("plain", &[("keys", json!([1])), ("key", json!(1))], "incompatible");
+    refused("plain", &[("keys", json!(["a", "b"])), ("start_key", json!("a"))], "incompatible");
     refused("plain", &[("startkey", json!("b")), ("endkey", json!("a"))], "No rows can match your key range");
     refused("plain", &[("limit", json!(-1))], "limit");
     refused("plain", &[("descending", json!("perhaps"))], "boolean");
@@ -219,19 +220,20 @@ fn view_follows_changes_of_documents_and_functions() {
 #[test]
 fn faulty_functions_are_reported() {
     let server = library();
-    server.design(
-        "db",
-        "d",
-        json!({"views": {
-            "broken": {"map": "function(doc) { emit(1"},
-            "nofunction": {"map": "17"},
-            "nomap": {"reduce": "_count"},
-            "unknown": {"map": "function(doc) {}", "reduce": "_nothing"},
-            "throws": {"map": "function(doc) { if (doc._id == 'a') throw 'x'; emit(doc._id) }"},
-            "badsum": {"map": "function(doc) { emit(1, 'text') }", "reduce": "_sum"},
-            "throwing": {"map": "function(doc) { emit(1) }", "reduce": "function() { throw 1 }"},
-        }}),
-    );
+    let revision = server.get("/db/_design/d").json()["_rev"].as_str().unwrap().to_owned();
+    // Only replication stores functions that can't be compiled.
+    let replicated = json!({"_id": "_design/d", "_revisions": {"start": 2, "ids": ["0", &revision[2..]]},
+    "views": {
+        "broken": {"map": "function(doc) { emit(1"},
+        "nofunction": {"map": "17"},
+        "nomap": {"reduce": "_count"},
+        "unknown": {"map": "function(doc) {}", "reduce": "_nothing"},
+        "throws": {"map": "function(doc) { if (doc._id == 'a') throw 'x'; emit(doc._id) }"},
+        "badsum": {"map": "function(doc) { emit(1, 'text') }", "reduce": "_sum"},
+        "throwing": {"map": "function(doc) { emit(1) }", "reduce": "function() { throw 1 }"},
+    }});
+    let written = server.post("/db/_bulk_docs", &json!({"docs": [replicated], "new_edits": false}));
+    assert_eq!(written.json(), json!([]), "{written:?}");
     for name in ["broken", "nofunction"] {
         let answer = view(&server, name, &[]);
         assert_eq!((answer.status, &answer.json()["error"]), (500, &json!("compilation_error")), "{answer:?}");
@@ -322,8 +324,6 @@ fn first_last_top_and_bottom_reducers() {
             "last": {"map": BOOKS, "reduce": "_last"},
             "top": {"map": BOOKS, "reduce": "_top_2"},
             "bottom": {"map": BOOKS, "reduce": "_bottom_3"},
-            "none": {"map": BOOKS, "reduce": "_top_0"},
-            "many": {"map": BOOKS, "reduce": "_bottom_101"},
         }}),
     );
     let grouped = |name: &str| rows(&view(&server, name, &[("group_level", json!(1))]));
@@ -333,8 +333,8 @@ fn first_last_top_and_bottom_reducers() {
     assert_eq!(grouped("top"), [json!([["lem"], [1]]), json!([["Lem"], [5, 4]]), json!([["Strugatsky"], [9]])]);
     assert_eq!(rows(&view(&server, "bottom", &[])), [json!([null, [1, 2, 4]])]);
     assert_eq!(rows(&view(&server, "last", &[("endkey", json!(["Lem", {}]))])), [json!([null, 2])]);
-    for name in ["none", "many"] {
-        let refused = view(&server, name, &[]);
+    for name in ["_top_0", "_bottom_101"] {
+        let refused = server.put("/db/_design/e", &json!({"views": {"v": {"map": BOOKS, "reduce": name}}}));
         assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("invalid_design_doc")), "{refused:?}");
     }
 }
@@ -352,8 +352,9 @@ fn growing_reductions_are_rejected() {
     );
     let few = rows(&view(&server, "all", &[("startkey", json!("d00")), ("endkey", json!("d04"))]));
     assert_eq!(few, [json!([null, vec!["x".repeat(400); 5]])]);
-    let many = rows(&view(&server, "all", &[])).remove(0);
-    assert!(many[1]["reduce_overflow_error"].as_str().unwrap().contains("must shrink more rapidly"), "{many}");
+    let many = view(&server, "all", &[]).json()["rows"][0].clone();
+    assert_eq!((&many["key"], &many["error"]), (&Value::Null, &json!("reduce_overflow_error")), "{many}");
+    assert!(many["reason"].as_str().unwrap().contains("must shrink more rapidly"), "{many}");
     assert_eq!(view(&server, "all", &[("reduce", json!(false))]).json()["rows"].as_array().unwrap().len(), 40);
 }
 
@@ -458,4 +459,100 @@ fn declared_views_need_no_functions() {
     assert_eq!(server.get("/db/_design/d/_info").json()["view_index"]["language"], "stemma");
     server.design("db", "d", json!({"language": "erlang", "views": {"sales": {"map": "fun({Doc}) -> ok end."}}}));
     assert_eq!(view(&server, "sales", &[]).status, 400);
+}
+
+#[test]
+fn group_level_merges_keys_of_that_length_with_longer_ones() {
+    let server = TestServer::new();
+    let keys = [json!(["a"]), json!(["a", "b"]), json!(["a", "c", 1]), json!(["ab"]), json!("a"), json!([])];
+    let docs: Vec<_> = keys.iter().map(|key| json!({ "key": key })).collect();
+    server.database("db", &docs);
+    let map = "function(doc) { emit(doc.key, 1) }";
+    server.design("db", "d", json!({"views": {"v": {"map": map, "reduce": "_sum"}}}));
+    let at = |level: u64, descending: bool| {
+        let query = [("group_level", json!(level)), ("descending", json!(descending))];
+        let mut rows = rows(&view(&server, "v", &query));
+        if descending {
+            rows.reverse();
+        }
+        rows
+    };
+    let others = [json!(["a", 1]), json!([[], 1])];
+    for descending in [false, true] {
+        let one = [&others[..], &[json!([["a"], 3]), json!([["ab"], 1])]].concat();
+        assert_eq!(at(1, descending), one);
+        let two = [json!([["a"], 1]), json!([["a", "b"], 1]), json!([["a", "c"], 1]), json!([["ab"], 1])];
+        assert_eq!(at(2, descending), [&others[..], &two].concat());
+    }
+}
+
+#[test]
+fn map_functions_see_conflicts() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a"}), json!({"_id": "b"})]);
+    let map = "function(doc) { if (doc._conflicts) emit(doc._id, doc._conflicts) }";
+    server.design("db", "d", json!({"views": {"v": {"map": map}}}));
+    assert_eq!(rows(&view(&server, "v", &[])), Vec::<Value>::new());
+    let foreign = json!({"docs": [{"_id": "b", "_rev": "1-0"}], "new_edits": false});
+    assert_eq!(server.post("/db/_bulk_docs", &foreign).json(), json!([]));
+    let conflicts = server.get("/db/b?conflicts=true").json()["_conflicts"].clone();
+    assert_eq!(rows(&view(&server, "v", &[])), [json!(["b", conflicts])]);
+    // The conflict is resolved.
+    let revision = conflicts[0].as_str().unwrap();
+    assert_eq!(server.delete(&format!("/db/b?rev={revision}")).status, 200);
+    assert_eq!(rows(&view(&server, "v", &[])), Vec::<Value>::new());
+}
+
+#[test]
+fn requested_keys_can_be_bounded_by_document_ids() {
+    let server = library();
+    let ask = |query: &[(&str, Value)]| {
+        let keys = ("keys", json!([["Lem", 1961], ["Lem", 1986]]));
+        let query: Vec<_> = [("reduce", json!(false)), keys].into_iter().chain(query.iter().cloned()).collect();
+        ids(&view(&server, "books", &query))
+    };
+    assert_eq!(ask(&[]), "c e a");
+    assert_eq!(ask(&[("startkey_docid", json!("d"))]), "e");
+    assert_eq!(ask(&[("endkey_docid", json!("d"))]), "c a");
+    assert_eq!(ask(&[("start_key_doc_id", json!("b")), ("end_key_doc_id", json!("d"))]), "c");
+    assert_eq!(ask(&[("descending", json!(true)), ("startkey_docid", json!("d"))]), "a c");
+}
+
+#[test]
+fn parameters_of_the_url_take_precedence_over_the_body() {
+    let server = library();
+    let ask = |query: &str, body: Value| server.post(&format!("/db/_design/d/_view/books?reduce=false{query}"), &body);
+    assert_eq!(ids(&ask("&limit=1", json!({"limit": 3}))), "b");
+    assert_eq!(ids(&ask("&key=[\"Lem\",1986]", json!({"key": ["Lem", 1961]}))), "a");
+    assert_eq!(ids(&ask("&descending=false", json!({"descending": true, "limit": 1}))), "b");
+    // A query of several takes precedence over the URL.
+    let several = json!({"queries": [{"limit": 2}, {}]});
+    let answer = server.post("/db/_design/d/_view/books/queries?reduce=false&limit=1", &several).json();
+    let counts = |at: usize| answer["results"][at]["rows"].as_array().unwrap().len();
+    assert_eq!((counts(0), counts(1)), (2, 1));
+    assert_eq!(ask("", json!([])).status, 400);
+    let listed = server.post("/db/_all_docs?limit=1", &json!({"limit": 3})).json();
+    assert_eq!(listed["rows"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn design_documents_with_invalid_functions_are_rejected() {
+    let server = library();
+    for (view, error) in [
+        (json!({"map": "function(doc) { emit(1"}), "compilation_error"),
+        (json!({"map": "17"}), "compilation_error"),
+        (json!({"map": "function(doc) {}", "reduce": "function(keys {"}), "compilation_error"),
+        (json!({"map": "function(doc) {}", "reduce": "_nothing"}), "invalid_design_doc"),
+    ] {
+        let design = json!({"_id": "_design/bad", "views": {"v": view}});
+        let answer = server.put("/db/_design/bad", &design);
+        assert_eq!((answer.status, &answer.json()["error"]), (400, &json!(error)), "{answer:?}");
+        let several = server.post("/db/_bulk_docs", &json!({"docs": [design, {"_id": "_design/good", "x": 1}]}));
+        assert_eq!((several.status, &several.json()[0]["error"]), (201, &json!(error)), "{several:?}");
+        assert_eq!(several.json()[1]["id"], "_design/good");
+    }
+    assert_eq!(server.get("/db/_design/bad").status, 404);
+    let good =
+        json!({"views": {"lib": {"x": "exports.x = 1"}, "v": {"map": "function(doc) { require('views/lib/x') }"}}});
+    assert_eq!(server.put("/db/_design/other", &good).status, 201);
 }

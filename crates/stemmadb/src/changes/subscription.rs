@@ -12,7 +12,7 @@ use crate::engine::Store;
 use crate::publish::{Listener, WaitOutcome};
 use crate::query::Selector;
 use crate::revision::Sequence;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Streams changes as they are published, in sequence order, starting after a given sequence.
 ///
@@ -84,8 +84,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the next change, blocking until there is one; `None` once the database is closed and everything was
-    /// read.
+    /// Returns the next change, blocking until there is one; `None` once the database is closed.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -107,15 +106,11 @@ impl Subscription {
                 return Ok(Some(change));
             }
             match self.listener.wait_past(self.position, deadline) {
-                WaitOutcome::Published => self.read_batch()?,
-                WaitOutcome::TimedOut => return Ok(None),
-                WaitOutcome::Closed => {
-                    // Changes published before the database was closed are still returned.
-                    let before = self.position;
-                    if self.read_batch().is_err() || self.position == before {
-                        return Ok(None);
-                    }
-                }
+                WaitOutcome::Published => match self.read_batch() {
+                    Err(error) if error.kind() == ErrorKind::Closed => return Ok(None),
+                    read => read?,
+                },
+                WaitOutcome::TimedOut | WaitOutcome::Closed => return Ok(None),
             }
         }
     }

@@ -46,7 +46,9 @@ impl<'a> Maintenance<'a> {
         self.database.store().checkpoint()
     }
 
-    /// Rewrites the log without superseded records; returns the number of bytes freed in the log.
+    /// Rewrites the log without superseded records; returns by how many bytes the files of the log shrank.
+    ///
+    /// Files that a snapshot still reads are deleted when it is gone; their bytes are not counted.
     ///
     /// # Errors
     /// `Unavailable` if log or tree can't be written; `Corrupt` if stored bytes are damaged.

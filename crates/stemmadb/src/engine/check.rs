@@ -9,8 +9,7 @@ use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use crate::document::Document;
-use crate::engine::Progress;
-use crate::engine::Store;
+use crate::engine::{Operation, Progress, Store};
 use crate::index::{DeclaredIndexes, DocumentNumber, Histogram, NumberSum, PathNumber, Presence};
 use crate::layout::record::{Record, records};
 use crate::layout::{self, FIRST_NUMBER, meta};
@@ -64,6 +63,7 @@ const DAMAGE_COUNT_MAX: usize = 100;
 impl Store {
     /// Checks a snapshot of everything published, and the log.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<CheckReport> {
+        let _running = self.begin(Operation::Compact)?;
         // Compaction must not move records while their positions are compared.
         let _compaction = self.compaction.lock();
         let number_end = self.parts.publisher.published_numbers();
@@ -77,6 +77,7 @@ impl Store {
         let mut declared = DeclaredIndexes::clone(snapshot.declared());
         declared.indexes.retain(|index| index.is_ready);
         let mut check = Check {
+            store: self,
             snapshot: &snapshot,
             declared,
             report: CheckReport::default(),
@@ -111,6 +112,7 @@ impl Store {
 }
 
 struct Check<'a> {
+    store: &'a Store,
     snapshot: &'a Snapshot,
     /// The declared indexes that are ready. The others hold only a part of their terms.
     declared: DeclaredIndexes,
@@ -241,13 +243,17 @@ impl Check<'_> {
             if !self.contents.insert(file.digest) {
                 continue;
             }
-            let length = match self.snapshot.open_attachment(document, &file.name) {
-                Ok(Some(mut content)) => {
-                    std::io::copy(&mut content, &mut std::io::sink()).map_err(|error| error.to_string())
+            let mut length = read_to_end(self.snapshot, document, &file.name);
+            if length.is_err() {
+                // A sweep may have removed it since the snapshot was taken, if no document has it any more. The pin
+                // keeps later sweeps from removing it.
+                let _pin = self.snapshot.parts.blobs.pin_referenced(file.digest, file.length);
+                let newest = self.store.snapshot()?;
+                if !newest.references_content(&file.digest)? && !newest.unindexed_digests()?.contains(&file.digest) {
+                    continue;
                 }
-                Ok(None) => Err("it is not there".to_owned()),
-                Err(error) => Err(error.to_string()),
-            };
+                length = read_to_end(&newest, document, &file.name);
+            }
             let what = format!("the file `{}` of `{}`", file.name, document.id());
             match length {
                 Ok(length) if length == file.length => self.report.file_count += 1,
@@ -419,6 +425,15 @@ impl Check<'_> {
             add(location.position, location.length);
         }
         Ok(counted)
+    }
+}
+
+/// Reads the content of an attachment; returns its length.
+fn read_to_end(snapshot: &Snapshot, document: &Document, name: &str) -> Result<u64, String> {
+    match snapshot.open_attachment(document, name) {
+        Ok(Some(mut content)) => std::io::copy(&mut content, &mut std::io::sink()).map_err(|error| error.to_string()),
+        Ok(None) => Err("it is not there".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::engine::background::Work;
 use crate::engine::pace::CheckpointProgress;
 use crate::engine::statistics::PathStatistics;
 use crate::engine::upkeep::{RETRY, Upkeep};
-use crate::engine::{Sealed, Store};
+use crate::engine::{Operation, Sealed, Store};
 use crate::index::{self, Container, DocumentNumber, PathNumber, PostingKey, Presence};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
@@ -53,6 +53,8 @@ pub(super) struct Persisted {
 impl Store {
     /// Merges everything written so far into the tree.
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.refuse_reentry(Operation::Checkpoint)?;
+        self.parts.refuse_if_closed()?;
         if self.parts.options.read_only {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 //!
 //! The live records of a segment are appended to the log again (*relocated*: same revision and sequence, new position).
 //! Once the tree points to the new positions, the segment is retired. Compaction never copies the whole database, so it
-//! needs free space for one segment.
+//! needs free space for one segment. Small frames are joined to frames of about 64 KiB.
 //!
 //! Invariant: the remaining segments alone are enough to rebuild every document with exactly its known ancestry and its
 //! position in the feed. A record of a revision that is no longer a leaf contributes ancestry only; it may be dropped
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::engine::write::Writer;
-use crate::engine::{Progress, Store};
+use crate::engine::{Operation, Progress, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
-use crate::log::{Digest, Frame, LogPosition, SegmentInfo};
+use crate::log::{Digest, Frame, LogPosition, RetiredFile, RetiredSegment, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
@@ -40,6 +40,12 @@ const LOG_PERCENT_MAX: u64 = 150;
 /// An explicit compaction rewrites segments below this share, in percent.
 const EXPLICIT_PERCENT: u64 = 90;
 
+/// An explicit compaction rewrites the active segment if it has at least this many dead bytes.
+const EXPLICIT_BYTES_MIN: u64 = 4096;
+
+/// Frames of a segment are rewritten together until they have this size, in bytes.
+const GROUP_BYTES: usize = 64 << 10;
+
 /// The approximate maximum size of one append, in bytes. Snapshot records may take far more space than the frame that
 /// they are written for.
 pub(super) const RELOCATION_BYTES: usize = 8 << 20;
@@ -49,7 +55,7 @@ impl Store {
     pub(super) fn compact_if_worthwhile(&self) -> Result<bool> {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(false) };
         let Some(segment) = self.wasteful_segment()? else { return Ok(false) };
-        self.compact_segment(segment, &mut |_| ())?;
+        self.compact_segment(segment, RetiredFile::KeptForReuse, &mut |_| ())?;
         Ok(true)
     }
 
@@ -60,25 +66,58 @@ impl Store {
         self.emptiest_segment(if is_wasteful { EXPLICIT_PERCENT } else { BACKGROUND_PERCENT })
     }
 
-    /// Compacts every segment with a sufficient share of dead bytes. Returns the number of bytes of the retired
-    /// segments.
+    /// Compacts every segment with a sufficient share of dead bytes, and gives the files of retired segments back to
+    /// the file system. Returns by how many bytes the files of the log shrank. Files that snapshots still read are not
+    /// counted: they are deleted later.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Progress)) -> Result<u64> {
         self.refuse_if_closed()?;
+        let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
         self.checkpoint()?;
-        self.parts.log.roll()?;
-        let mut freed_bytes = 0;
+        let bytes_before = self.parts.log.file_bytes()?;
+        // Nothing is reused from here on: a reused file keeps its length.
+        self.parts.log.remove_free()?;
+        if self.is_active_segment_wasteful()? {
+            self.complete_segment()?;
+        }
+        let (mut done_bytes, mut retired) = (0, Vec::new());
         let newest = self.parts.log.segments().last().map_or(0, |segment| segment.number);
         while let Some(segment) = self.emptiest_segment(EXPLICIT_PERCENT)?.filter(|segment| *segment < newest) {
             let used = self.used_bytes(segment);
-            let total = freed_bytes + self.wasteful_bytes(newest)?;
-            let mut show = |bytes: u64| progress(Progress { done: (freed_bytes + bytes).min(total), total });
-            self.compact_segment(segment, &mut show)?;
-            freed_bytes += used;
-            progress(Progress { done: freed_bytes, total: total.max(freed_bytes) });
+            let total = done_bytes + self.wasteful_bytes(newest)?;
+            let mut show = |bytes: u64| progress(Progress { done: (done_bytes + bytes).min(total), total });
+            retired.push(self.compact_segment(segment, RetiredFile::Removed, &mut show)?);
+            done_bytes += used;
+            progress(Progress { done: done_bytes, total: total.max(done_bytes) });
         }
         self.parts.tree.merge_all()?;
-        Ok(freed_bytes)
+        let held_bytes: u64 = retired.iter().map(RetiredSegment::held_bytes).sum();
+        Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
+    }
+
+    /// Whether the live share of the active segment is below that of segments which an explicit compaction rewrites, or
+    /// its file is longer than needed. Everything in memory was merged.
+    fn is_active_segment_wasteful(&self) -> Result<bool> {
+        let live = meta::live_bytes(&self.parts.tree.read())?;
+        let segments = self.parts.log.segments();
+        let Some(active) = segments.last() else { return Ok(false) };
+        let live_bytes = live.get(&active.number).copied().unwrap_or(0);
+        let bytes = active.used_bytes + self.parts.log.unused_bytes()?;
+        Ok(bytes.saturating_sub(live_bytes) >= EXPLICIT_BYTES_MIN && live_bytes * 100 < bytes * EXPLICIT_PERCENT)
+    }
+
+    /// Ends the active segment and moves the checkpoint beyond it, so that it can be compacted.
+    fn complete_segment(&self) -> Result<()> {
+        self.parts.log.roll()?;
+        {
+            let mut writer = self.writer.lock();
+            self.refuse_if_closed()?;
+            // Everything before is in memtables or in the tree: whatever is appended is put into the active memtable
+            // under the writer lock.
+            writer.log_end = self.parts.log.end();
+            self.seal_even_if_empty(&mut writer);
+        }
+        self.merge_sealed()
     }
 
     /// The bytes of segments before `end` that an explicit compaction rewrites.
@@ -117,21 +156,31 @@ impl Store {
     }
 
     /// Compacts one segment; `show` receives the number of its bytes that are done.
-    fn compact_segment(&self, number: u32, show: &mut dyn FnMut(u64)) -> Result<()> {
+    fn compact_segment(
+        &self,
+        number: u32,
+        retired_file: RetiredFile,
+        show: &mut dyn FnMut(u64),
+    ) -> Result<RetiredSegment> {
         let is_retirable = |segment: &SegmentInfo| segment.number != number || !segment.is_active;
         assert!(self.parts.log.segments().iter().all(is_retirable), "the active segment is never compacted");
+        let mut group = FrameGroup::default();
         self.parts.log.frames(number, &mut |frame| {
-            self.make_room()?;
-            self.relocate_frame(&frame)?;
+            group.add(&frame);
+            if group.byte_count >= GROUP_BYTES {
+                self.relocate_group(&std::mem::take(&mut group))?;
+            }
             show(u64::from(frame.end.offset()));
             Ok(())
         })?;
+        self.relocate_group(&group)?;
         self.checkpoint()?;
         self.parts.tree.settle()?;
-        self.parts.log.retire(number)?;
+        let retired = self.parts.log.retire_file(number, retired_file)?;
         let mut tree = self.parts.tree.write()?;
         meta::forget_segment(&mut tree, number)?;
-        tree.commit()
+        tree.commit()?;
+        Ok(retired)
     }
 
     /// Keeps to the pace of writers, and to their memory. Does the checkpoint that frees some itself: background work
@@ -144,13 +193,15 @@ impl Store {
         if self.memory_bytes() > self.parts.options.memory_bytes { self.merge_sealed() } else { Ok(()) }
     }
 
-    /// Relocates the live records of one frame.
-    fn relocate_frame(&self, frame: &Frame<'_>) -> Result<()> {
+    /// Relocates the live records of several frames.
+    fn relocate_group(&self, group: &FrameGroup) -> Result<()> {
+        self.make_room()?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut snapshot = self.newest_snapshot()?;
         let mut moved = Relocation::default();
-        for record in records(frame) {
+        let frames: Vec<Frame<'_>> = group.frames().collect();
+        for record in frames.iter().flat_map(records) {
             if moved.payload.len() >= RELOCATION_BYTES {
                 self.append_relocated(&mut writer, std::mem::take(&mut moved))?;
                 snapshot = self.newest_snapshot()?;
@@ -218,8 +269,39 @@ impl ReplayMode {
     }
 }
 
-/// The records of one frame that are relocated, and the leaves that move with them. Positions are offsets until the
-/// payload is appended.
+/// Copies of consecutive frames of a segment.
+#[derive(Default)]
+struct FrameGroup {
+    frames: Vec<(FrameBounds, Vec<u8>)>,
+    byte_count: usize,
+}
+
+/// A frame without its payload.
+struct FrameBounds {
+    position: LogPosition,
+    end: LogPosition,
+    first_sequence: Sequence,
+}
+
+impl FrameGroup {
+    fn add(&mut self, frame: &Frame<'_>) {
+        let Frame { position, end, first_sequence, payload } = *frame;
+        self.frames.push((FrameBounds { position, end, first_sequence }, payload.to_vec()));
+        self.byte_count += payload.len();
+    }
+
+    fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+        self.frames.iter().map(|(bounds, payload)| Frame {
+            position: bounds.position,
+            end: bounds.end,
+            first_sequence: bounds.first_sequence,
+            payload,
+        })
+    }
+}
+
+/// The records of a group of frames that are relocated, and the leaves that move with them. Positions are offsets until
+/// the payload is appended.
 #[derive(Default)]
 struct Relocation {
     payload: Vec<u8>,
@@ -228,7 +310,7 @@ struct Relocation {
     contents: Vec<(Digest, RecordLocation)>,
 }
 
-/// A document that the frame has a record of.
+/// A document that the group of frames has a record of.
 struct RelocatedDocument {
     /// The current state. Bodies are read from the old locations until the new ones are known; only the count of
     /// ancestors in a leaf's record is already that of the relocated record.
@@ -313,7 +395,7 @@ impl Relocation {
                 self.push(document, leaf, read.packed_bytes());
             }
         }
-        self.keep_sequence(snapshot, document, record)
+        self.keep_sequence(snapshot, document, record, position)
     }
 
     /// Relocates the winner if the dropped record may be the only one with the document's newest sequence. Everything
@@ -323,8 +405,13 @@ impl Relocation {
         snapshot: &Snapshot,
         document: &mut RelocatedDocument,
         record: &RevisionRecord<'_>,
+        position: LogPosition,
     ) -> Result<()> {
         if record.relocated || record.sequence < document.state.sequence || document.is_changed() {
+            return Ok(());
+        }
+        // A leaf after a record with the newest sequence was relocated, with that sequence.
+        if document.state.tree.leaves().any(|leaf| leaf.payload.position > position) {
             return Ok(());
         }
         let Some(winner) = document.state.tree.winner().cloned() else { return Ok(()) };

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::engine::Store;
+use crate::engine::{Operation, Store};
 use crate::layout::record::Record;
 use crate::log::{Blob, Digest, Sweep};
 
@@ -37,6 +37,7 @@ impl Store {
     /// Removes the contents that no leaf of any document references. If the index finds candidates, it also reads every
     /// document.
     pub(crate) fn sweep_content(&self) -> Result<SweepReport> {
+        self.refuse_reentry(Operation::Write)?;
         self.refuse_if_closed()?;
         let sweep = self.parts.blobs.begin_sweep();
         let mut swept = SweepReport::default();

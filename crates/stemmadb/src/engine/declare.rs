@@ -16,10 +16,9 @@ use std::ops::Bound;
 
 use hashbrown::HashMap;
 
-use crate::engine::Progress;
-use crate::engine::Store;
 use crate::engine::unique;
 use crate::engine::write::Writer;
+use crate::engine::{Operation, Progress, Store};
 use crate::index::{
     self, DeclaredIndexes, DeclaredKey, DocumentNumber, ExpirationRule, Expiry, Index, IndexDefinition, IndexPath,
     OwnedStep, PathNumber,
@@ -99,6 +98,7 @@ pub(super) fn key_format(definition: &IndexDefinition) -> Vec<u8> {
 impl Store {
     /// Declares an index and builds it; returns once it is complete. Declaring the same index again is not an error.
     pub(crate) fn create_index(&self, index: &Index, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let _running = self.begin(Operation::BuildIndex)?;
         let definition = index.define(0)?;
         self.parts.refuse_redundant(&definition)?;
         let number = self.define(definition)?;
@@ -113,6 +113,7 @@ impl Store {
 
     /// Adds an expiration rule. Adding the same rule again is not an error.
     pub(crate) fn expire_by(&self, rule: &ExpirationRule, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let _running = self.begin(Operation::BuildIndex)?;
         let number = self.define(IndexDefinition::for_expiration(rule, 0))?;
         self.build(number, progress)
     }
@@ -198,6 +199,8 @@ impl Store {
 
     /// Removes a definition from the log, and schedules the removal of its rows.
     fn drop_definition(&self, number: u32) -> Result<()> {
+        // Without background work, the rows are removed here, after a checkpoint.
+        self.refuse_reentry(Operation::Checkpoint)?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());

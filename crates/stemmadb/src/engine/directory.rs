@@ -8,7 +8,7 @@ use crate::cache::CacheShares;
 use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
-use crate::vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
+use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, MemoryVfs, ReadOnlyVfs, Vfs};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.
@@ -59,10 +59,11 @@ pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(Opene
 }
 
 /// Locks the database at `path` and opens its log for reading only.
-pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadOnlyVfs, DatabaseLock)> {
+pub(crate) fn lock_to_read(path: &Path) -> Result<(GatedVfs<ReadOnlyVfs>, DatabaseLock)> {
     refuse_strangers(path, false)?;
     let vfs = ReadOnlyVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-    let lock = DatabaseLock::acquire(&vfs)?;
+    let vfs = GatedVfs::new(vfs);
+    let lock = DatabaseLock::acquire_with_gate(&vfs)?;
     Ok((vfs, lock))
 }
 
@@ -82,16 +83,22 @@ fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
 }
 
 /// Locks the directory for this process; creates it if `create` is set.
-fn lock_to_write(path: &Path, create: bool) -> Result<(DiskVfs, Arc<DatabaseLock>)> {
+fn lock_to_write(path: &Path, create: bool) -> Result<(GatedVfs<DiskVfs>, Arc<DatabaseLock>)> {
     if !create || path.exists() {
         refuse_strangers(path, create)?;
     }
     let vfs = DiskVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-    let lock = DatabaseLock::acquire(&vfs)?;
+    let vfs = GatedVfs::new(vfs);
+    let lock = DatabaseLock::acquire_with_gate(&vfs)?;
     Ok((vfs, Arc::new(lock)))
 }
 
-fn open_locked(path: &Path, vfs: DiskVfs, lock: Arc<DatabaseLock>, options: Options) -> Result<OpenedDirectory> {
+fn open_locked(
+    path: &Path,
+    vfs: GatedVfs<DiskVfs>,
+    lock: Arc<DatabaseLock>,
+    options: Options,
+) -> Result<OpenedDirectory> {
     let vfs: Arc<dyn Vfs> = Arc::new(vfs);
     let tree = open_tree(vfs.clone(), &options)?;
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })

@@ -23,6 +23,7 @@ mod edit;
 mod expire;
 mod info;
 mod log_prescan;
+mod operations;
 mod pace;
 mod progress;
 mod rebuild;
@@ -48,7 +49,7 @@ use crate::options::Durability;
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::read::{Snapshot, StoreParts};
 use crate::revision::{Revision, Sequence};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, RwLock};
 use crate::{Error, Result};
 use pace::MemoryUse;
@@ -59,6 +60,7 @@ pub use content_sweep::SweepReport;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use edit::Edit;
 pub use info::{Info, OldestSnapshot};
+pub(crate) use operations::{Operation, RunningOperation};
 pub use progress::Progress;
 pub(crate) use salvage::salvage;
 pub use salvage::{SalvageReport, Salvaged, SalvagedRevision};
@@ -87,30 +89,11 @@ pub(crate) struct Store {
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
     commit_hooks: commit_hook::CommitHooks,
-    /// Identifies the thread that has a transaction open; 0 if none has.
-    writing_thread: AtomicUsize,
     /// How many times a writer had to wait for memory since the database was opened.
     stall_count: AtomicU64,
     /// Why no checkpoint has succeeded since a time, if the next one may.
     checkpoint_failure: Mutex<Option<checkpoint::CheckpointFailure>>,
     pace: pace::Pace,
-}
-
-/// Marks the current thread as the one with the open transaction until the marker is dropped.
-struct OpenTransactionMark<'a>(&'a AtomicUsize);
-
-impl<'a> OpenTransactionMark<'a> {
-    fn mark(writing_thread: &'a AtomicUsize) -> Self {
-        debug_assert_eq!(writing_thread.load(Ordering::Relaxed), 0, "the writer lock admits one open transaction");
-        writing_thread.store(crate::sync::thread_mark(), Ordering::Relaxed);
-        OpenTransactionMark(writing_thread)
-    }
-}
-
-impl Drop for OpenTransactionMark<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
 }
 
 /// The memtables on top of the tree.
@@ -145,6 +128,7 @@ struct Sealed {
 impl Store {
     /// A snapshot of everything published.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        self.parts.refuse_if_closed()?;
         self.snapshot_at(None)
     }
 
@@ -197,13 +181,13 @@ impl Store {
         durability: Durability,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.refuse_reentry()?;
+        self.refuse_reentry(Operation::Write)?;
         self.wait_for_turn();
         self.wait_for_memory()?;
         let level = durability.level();
         let (base_sequence, outcome) = {
             let mut writer = self.writer.lock();
-            let _mark = OpenTransactionMark::mark(&self.writing_thread);
+            let _running = self.begin(Operation::Write)?;
             let mut transaction = Transaction::begin(self, &writer)?;
             let base_sequence = transaction.base().sequence();
             let result = work(&mut transaction);
@@ -259,6 +243,7 @@ impl Store {
 
     /// Reads the published document `id`. A cached document needs no snapshot.
     pub(crate) fn get(&self, id: &str) -> Result<Option<Document>> {
+        self.parts.refuse_if_closed()?;
         match self.parts.caches.documents.get(id, self.parts.publisher.published()) {
             Some(document) if !self.parts.has_expired_by_now(&document)? => Ok(Some(document)),
             Some(_) => Ok(None),
@@ -268,6 +253,7 @@ impl Store {
 
     /// Flushes everything appended to the log.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.parts.refuse_if_closed()?;
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
         self.parts.publisher.advance(&self.parts.log);
         Ok(())
@@ -312,18 +298,9 @@ impl Store {
         }
     }
 
-    /// Returns an error for a write to the database from within a transaction of the same thread, which would deadlock.
-    fn refuse_reentry(&self) -> Result<()> {
-        if self.writing_thread.load(Ordering::Relaxed) != crate::sync::thread_mark() {
-            return Ok(());
-        }
-        Err(Error::invalid("a write to the database itself within a transaction of the same thread")
-            .with_hint("write through the transaction that the function was given"))
-    }
-
     fn refuse_if_closed(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::closed("the database is closed"));
+            return Err(Error::database_closed());
         }
         if self.parts.options.read_only {
             return Err(Error::unavailable("the database is open for reading only")
@@ -350,13 +327,17 @@ impl Store {
 
     /// Seals the active memtable unless it is empty. The caller holds the writer lock.
     fn seal(&self, writer: &mut Writer) {
+        if !self.active_memtable().is_empty() {
+            self.seal_even_if_empty(writer);
+        }
+    }
+
+    /// Seals the active memtable. Merging an empty one only moves the checkpoint to the end of the log.
+    fn seal_even_if_empty(&self, writer: &mut Writer) {
         let active = self.active_memtable();
         // After a full memtable, the next one probably gets full as well.
         let next = if self.is_full(&active) { Memtable::with_room_of(&active) } else { Memtable::new() };
         let mut view = self.view.write();
-        if view.active.is_empty() {
-            return;
-        }
         debug_assert!(
             view.sealed.last().is_none_or(|last| {
                 last.log_end <= writer.log_end

@@ -214,7 +214,6 @@ impl Store {
             broken: Mutex::new(None),
             closed: false.into(),
             commit_hooks: super::commit_hook::CommitHooks::default(),
-            writing_thread: 0.into(),
             stall_count: 0.into(),
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),

@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use crate::engine::Store;
+use crate::engine::{Operation, Store};
 use crate::index::{DeclaredIndexes, DocumentNumber};
 use crate::log::Level;
 use crate::read::snapshot::Snapshot;
@@ -28,6 +28,7 @@ struct Violations {
 impl Store {
     /// Sets the schema of a collection, replacing an existing one.
     pub(crate) fn require_schema(&self, collection: &str, schema: Schema) -> Result<()> {
+        self.refuse_reentry(Operation::Write)?;
         check_collection_name(collection)?;
         let mut validated_to = Sequence::ZERO;
         if !schema.is_for_new_writes() {
@@ -53,6 +54,7 @@ impl Store {
 
     /// Removes the schema of a collection.
     pub(crate) fn drop_schema(&self, collection: &str) -> Result<()> {
+        self.refuse_reentry(Operation::Write)?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());

@@ -120,7 +120,7 @@ impl Upkeeper {
         Ok(())
     }
 
-    /// Stops background work, merges what is in memory, flushes and closes the log.
+    /// Stops background work, merges what is in memory, flushes and closes the log. All later reads and writes fail.
     pub(crate) fn stop(self, store: &Store) -> Result<()> {
         store.stop_building();
         store.background.is_stopping.store(true, Ordering::Relaxed);
@@ -137,6 +137,7 @@ impl Upkeeper {
             store.closed.store(true, Ordering::Release);
         }
         let closed = if is_healthy { store.parts.log.close() } else { Ok(()) };
+        store.parts.tree.close();
         store.parts.publisher.wake(true);
         merged.and(closed)
     }

@@ -54,6 +54,7 @@ pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use position::LogPosition;
+pub(crate) use retire::{RetiredFile, RetiredSegment};
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
 
@@ -315,8 +316,29 @@ impl Log {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for the active segment; [`NotFound`](crate::ErrorKind::NotFound) if the
     /// segment does not exist.
+    pub(crate) fn retire_file(&self, segment: u32, file: RetiredFile) -> Result<RetiredSegment> {
+        self.shared.retire(segment, file)
+    }
+
+    /// Retires a segment whose file may be reused.
+    #[cfg(test)]
     pub(crate) fn retire(&self, segment: u32) -> Result<()> {
-        self.shared.retire(segment)
+        self.retire_file(segment, RetiredFile::KeptForReuse).map(|_| ())
+    }
+
+    /// Gives the files of retired segments back to the file system, instead of reusing them.
+    pub(crate) fn remove_free(&self) -> Result<()> {
+        self.shared.remove_free()
+    }
+
+    /// Bytes of all files of the log, with those that are kept for reuse.
+    pub(crate) fn file_bytes(&self) -> Result<u64> {
+        self.shared.file_bytes()
+    }
+
+    /// Bytes of the active segment's file that are neither used nor allocated for the next writes: it was reused.
+    pub(crate) fn unused_bytes(&self) -> Result<u64> {
+        self.shared.unused_bytes()
     }
 
     /// Flushes everything appended, appends a mark that the log is complete, and rejects further writes. Reads remain

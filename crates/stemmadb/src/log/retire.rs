@@ -3,7 +3,7 @@
 //! Invariants: a file named `log/NNNNNNNNNN.log` has a flushed header; a retired file is renamed to `log/free-N`, and
 //! the rename is flushed, before any of its bytes change; its bytes change only when no reader can access it any more.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::commit::PREALLOCATION_BYTES;
 use super::frame::Seed;
@@ -25,6 +25,29 @@ pub(super) const UNFINISHED: &str = "log/unfinished";
 pub(super) struct FreeFile {
     pub(super) name: String,
     pub(super) segment: Arc<Segment>,
+}
+
+/// What becomes of the file of a retired segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetiredFile {
+    /// It becomes that of a later segment, unless another one waits for that.
+    KeptForReuse,
+    /// It is given back to the file system.
+    Removed,
+}
+
+/// A retired segment, which readers may still hold.
+#[derive(Debug)]
+pub(crate) struct RetiredSegment {
+    segment: Weak<Segment>,
+    bytes: u64,
+}
+
+impl RetiredSegment {
+    /// Bytes of the file, if readers hold it; otherwise zero.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        if self.segment.strong_count() > 0 { self.bytes } else { 0 }
+    }
 }
 
 pub(super) fn free_name(number: u32) -> String {
@@ -54,17 +77,45 @@ impl Shared {
         Some((name, file))
     }
 
-    pub(super) fn retire(&self, number: u32) -> Result<()> {
+    /// Retires a segment; returns it, so that the caller can tell whether readers still hold it.
+    pub(super) fn retire(&self, number: u32, file: RetiredFile) -> Result<RetiredSegment> {
         let _turn = self.retiring.lock();
         let segment = self.remove_from_list(number)?;
         // From here on every mark omits the segment. This mark is flushed before the file loses its name, so that
         // recovery can explain a missing file and can complete the removal of one that still exists.
         let mark = self.append_mark(true)?;
         self.commit(mark, Level::Flushed)?;
-        let freed = release_file(&*self.vfs, &segment, self.free.lock().len() < FREE_COUNT_MAX, self.segment_bytes)?;
+        let is_wanted = file == RetiredFile::KeptForReuse && self.free.lock().len() < FREE_COUNT_MAX;
+        let freed = release_file(&*self.vfs, &segment, is_wanted, self.segment_bytes)?;
         sync_names(&*self.vfs).map_err(|error| self.poison(&mut self.state.lock(), error))?;
         self.free.lock().extend(freed);
-        Ok(())
+        let bytes = segment.length()?;
+        Ok(RetiredSegment { segment: Arc::downgrade(&segment), bytes })
+    }
+
+    /// Removes the files that are kept for reuse. Readers of their segments keep them open.
+    pub(super) fn remove_free(&self) -> Result<()> {
+        let free = std::mem::take(&mut *self.free.lock());
+        if free.is_empty() {
+            return Ok(());
+        }
+        for FreeFile { name, .. } in &free {
+            self.vfs.remove(name).map_err(|error| Error::io(format_args!("remove {name}"), error))?;
+        }
+        sync_names(&*self.vfs)
+    }
+
+    /// Bytes of all files of the log, with those that are kept for reuse.
+    pub(super) fn file_bytes(&self) -> Result<u64> {
+        let list = self.list();
+        let free: Vec<_> = self.free.lock().iter().map(|file| Arc::clone(&file.segment)).collect();
+        list.segments.iter().chain(&free).map(|segment| segment.length()).sum()
+    }
+
+    /// Bytes of the active segment's file beyond what is used and what is allocated for the next writes.
+    pub(super) fn unused_bytes(&self) -> Result<u64> {
+        let active = self.last_segment();
+        Ok(active.length()?.saturating_sub(u64::from(active.used()) + PREALLOCATION_BYTES))
     }
 
     /// Removes a segment from the newest list.

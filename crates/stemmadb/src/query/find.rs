@@ -377,6 +377,7 @@ impl Store {
     /// Returns the cached result of a query, if the query is prepared, looks up a single term, was answered recently,
     /// and no write has changed its result since.
     fn cached_lookup(&self, query: &Query) -> Option<CachedResult> {
+        self.parts.refuse_if_closed().ok()?;
         let catalog = CatalogVersion::new(&self.parts.paths, self.parts.declared_generation());
         query.with_cached_term(catalog, |path, key| self.parts.cached_result(path, key))
     }

@@ -46,6 +46,7 @@ impl Snapshot {
     /// The ids of documents, in the requested order. Costs tens to hundreds of nanoseconds for each number on a cached
     /// page, otherwise a lookup in the tree; lookups of nearby numbers share the blocks that they read.
     pub(crate) fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+        self.parts.refuse_if_closed()?;
         let mut ids = vec![None; numbers.len()];
         self.cached_ids(numbers, &mut ids)?;
         let missing: Vec<usize> = (0..numbers.len()).filter(|index| ids[*index].is_none()).collect();
@@ -136,6 +137,7 @@ impl Snapshot {
         numbers: &[DocumentNumber],
         visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
+        self.parts.refuse_if_closed()?;
         let mut documents = vec![None; numbers.len()];
         if self.is_published {
             self.parts.caches.documents.get_numbers(numbers, self.at, &mut documents);

@@ -251,6 +251,12 @@ impl Iterator for ListingIter {
     type Item = Result<Listed>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Err(error) = self.listing.snapshot.parts.refuse_if_closed() {
+            let is_ended = self.batch.is_empty() && self.is_done;
+            self.batch.clear();
+            self.is_done = true;
+            return (!is_ended).then_some(Err(error));
+        }
         while self.batch.is_empty() && !self.is_done {
             if let Err(error) = self.fill() {
                 self.is_done = true;

@@ -37,6 +37,14 @@ pub(crate) struct StoreParts {
 }
 
 impl StoreParts {
+    /// Returns an error once the database is closed.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn refuse_if_closed(&self) -> Result<()> {
+        self.tree.refuse_if_closed()
+    }
+
     /// How many revisions of each branch are kept in a revision tree.
     pub(crate) fn revs_limit(&self) -> usize {
         self.revs_limit.load(Ordering::Relaxed)

@@ -278,6 +278,7 @@ impl Snapshot {
 
     /// The column of a path, if the path was read often enough in this state of the tree.
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        self.parts.refuse_if_closed()?;
         self.columns.get(&self.tree, path, || self.histogram(path))
     }
 

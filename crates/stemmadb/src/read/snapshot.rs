@@ -25,7 +25,7 @@ use crate::{Error, Result};
 /// An immutable view of the database at one sequence. Cheap to clone.
 ///
 /// A snapshot never blocks writers or other readers. Compaction can't reclaim what a snapshot may still read, so don't
-/// hold one for hours.
+/// hold one for hours. Once the database is closed, reads return `Closed`.
 ///
 /// ```
 /// # fn main() -> stemmadb::Result<()> {
@@ -96,6 +96,7 @@ impl Snapshot {
 
     /// Like [`Snapshot::get`], but returns expired documents too.
     fn get_including_expired(&self, id: &str) -> Result<Option<Document>> {
+        self.parts.refuse_if_closed()?;
         if !self.is_published {
             return Ok(self.get_uncached(id)?.map(|(_, document)| document));
         }
@@ -164,6 +165,7 @@ impl Snapshot {
 
     /// The `_local` document `id` with the `N` of its revision `0-N`.
     pub(crate) fn local(&self, id: &str) -> Result<Option<(u64, Body)>> {
+        self.parts.refuse_if_closed()?;
         if let Some(state) = self.local_in_memory(id) {
             return Ok((!state.deleted).then(|| (state.generation, state.body.clone())));
         }
@@ -195,6 +197,7 @@ impl Snapshot {
 
     /// The location of the newest state of `id`, including deletions.
     pub(crate) fn locate(&self, id: &str) -> Result<Option<Located>> {
+        self.parts.refuse_if_closed()?;
         for memtable in self.memtables.iter().rev() {
             if let Some(state) = memtable.document_by_id(id, self.at) {
                 return Ok(Some(Located::Memory(state)));
@@ -208,6 +211,7 @@ impl Snapshot {
 
     /// The newest state of document `number`.
     pub(crate) fn state(&self, number: DocumentNumber) -> Result<Option<Arc<DocumentState>>> {
+        self.parts.refuse_if_closed()?;
         if let Some(state) = self.state_in_memory(number) {
             return Ok(Some(state));
         }
@@ -341,6 +345,7 @@ impl Snapshot {
     }
 
     pub(crate) fn read_bytes(&self, position: LogPosition, length: u32) -> Result<Arc<[u8]>> {
+        self.parts.refuse_if_closed()?;
         let mut bytes = Vec::new();
         self.segments.read(position, length as usize, &mut bytes)?;
         Ok(bytes.into())

@@ -45,8 +45,14 @@ impl CheckpointMark {
 }
 
 impl<'a> Checkpoints<'a> {
-    pub(super) fn open(source: &'a dyn Peer, target: &'a dyn Peer, scope: &ReplicationScope) -> Result<Self> {
-        let name = format!("{}\n{}\n{}", source.identity()?, target.identity()?, scope.checkpoint_key());
+    pub(super) fn open(
+        source: &'a dyn Peer,
+        target: &'a dyn Peer,
+        scope: &ReplicationScope,
+        filter_code: &str,
+    ) -> Result<Self> {
+        let scope = scope.checkpoint_key(filter_code);
+        let name = format!("{}\n{}\n{scope}", source.identity()?, target.identity()?);
         let id = format!("_local/{}", &blake3::hash(name.as_bytes()).to_hex()[..32]);
         let (here, there) = (source.get_checkpoint(&id)?, target.get_checkpoint(&id)?);
         let agreed = match (&here, &there) {
@@ -60,6 +66,11 @@ impl<'a> Checkpoints<'a> {
         let session = Uuid::new_v4().simple().to_string();
         let expected = [&here, &there].map(|found| found.as_ref().map(CheckpointMark::from_checkpoint));
         Ok(Checkpoints { source, target, id, session, history, position: agreed, expected })
+    }
+
+    /// The id of this session.
+    pub(super) fn session(&self) -> &str {
+        &self.session
     }
 
     /// The source position that both sides agree on.

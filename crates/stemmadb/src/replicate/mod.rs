@@ -113,9 +113,11 @@ impl<'a> Replication<'a> {
     /// # Errors
     /// The errors of the peers.
     pub fn begin(self) -> Result<RunningReplication<'a>> {
-        let checkpoints = Checkpoints::open(self.source, self.target, &self.scope)?;
+        let filter_code = self.scope.filter_code(self.source)?;
+        let checkpoints = Checkpoints::open(self.source, self.target, &self.scope, &filter_code)?;
         let position = self.since.clone().or_else(|| checkpoints.position());
-        Ok(RunningReplication { replication: self, checkpoints, position, stats: ReplicationStats::default() })
+        let stats = ReplicationStats::default();
+        Ok(RunningReplication { replication: self, filter_code, checkpoints, position, stats })
     }
 
     fn refuse_if_cancelled(&self) -> Result<()> {
@@ -168,6 +170,8 @@ impl<'a> Replication<'a> {
 /// [`Database::replicate_to`] for an example.
 pub struct RunningReplication<'a> {
     replication: Replication<'a>,
+    /// The code of the filter function that the checkpoints belong to.
+    filter_code: String,
     checkpoints: Checkpoints<'a>,
     position: Option<Value>,
     stats: ReplicationStats,
@@ -180,6 +184,7 @@ impl RunningReplication<'_> {
     /// The errors of the peers; `Stopped` if it was cancelled. It can be called again and continues at its last
     /// position.
     pub fn catch_up(&mut self) -> Result<&ReplicationStats> {
+        self.follow_filter_code()?;
         let Replication { source, scope, batch_count, .. } = &self.replication;
         loop {
             self.replication.refuse_if_cancelled()?;
@@ -200,6 +205,18 @@ impl RunningReplication<'_> {
         }
     }
 
+    /// Continues at the checkpoint of the filter function's current code if the code changed.
+    fn follow_filter_code(&mut self) -> Result<()> {
+        let Replication { source, target, scope, since, .. } = &self.replication;
+        let filter_code = scope.filter_code(*source)?;
+        if filter_code != self.filter_code {
+            self.checkpoints = Checkpoints::open(*source, *target, scope, &filter_code)?;
+            self.position = since.clone().or_else(|| self.checkpoints.position());
+            self.filter_code = filter_code;
+        }
+        Ok(())
+    }
+
     /// Waits until the source may have changes, at most for `timeout`.
     ///
     /// # Errors
@@ -209,6 +226,16 @@ impl RunningReplication<'_> {
             Some(position) => self.replication.source.wait(position, timeout),
             None => Ok(()),
         }
+    }
+
+    /// The id of this run, which its checkpoints contain.
+    pub fn session_id(&self) -> &str {
+        self.checkpoints.session()
+    }
+
+    /// The source position up to which everything is replicated; `None` at the beginning of the feed.
+    pub fn position(&self) -> Option<&Value> {
+        self.position.as_ref()
     }
 
     /// The totals since it began.

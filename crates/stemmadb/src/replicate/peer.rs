@@ -24,13 +24,22 @@ pub enum ReplicationScope {
 }
 
 impl ReplicationScope {
-    /// A text that identifies the scope within the id of a checkpoint.
-    pub(super) fn checkpoint_key(&self) -> String {
+    /// The code of the filter function at the source; empty for other scopes.
+    pub(super) fn filter_code(&self, source: &dyn Peer) -> Result<String> {
+        match self {
+            ReplicationScope::Filter(name, parameters) => source.filter_code(name, parameters),
+            _ => Ok(String::new()),
+        }
+    }
+
+    /// A text that identifies the scope within the id of a checkpoint. It contains the code of the filter function,
+    /// because changed code may pass documents that were filtered out before the checkpoint.
+    pub(super) fn checkpoint_key(&self, filter_code: &str) -> String {
         match self {
             ReplicationScope::All => String::new(),
             ReplicationScope::Ids(ids) => format!("ids {ids:?}"),
             ReplicationScope::Selector(selector) => format!("selector {}", selector.to_json()),
-            ReplicationScope::Filter(name, parameters) => format!("filter {name} {parameters:?}"),
+            ReplicationScope::Filter(name, parameters) => format!("filter {name} {parameters:?} {filter_code}"),
         }
     }
 }
@@ -156,6 +165,16 @@ pub trait Peer: Send + Sync {
     /// # Errors
     /// Any error that prevents access, or if the peer does not support the scope.
     fn changes(&self, since: Option<&Value>, count: usize, scope: &ReplicationScope) -> Result<ChangesPage>;
+
+    /// Returns the code of the filter function of a [`ReplicationScope::Filter`]. Default: empty, for a peer that runs
+    /// none.
+    ///
+    /// # Errors
+    /// Any error that prevents access.
+    fn filter_code(&self, name: &str, parameters: &[(String, String)]) -> Result<String> {
+        let _ = (name, parameters);
+        Ok(String::new())
+    }
 
     /// Returns which of these revisions the peer lacks.
     ///

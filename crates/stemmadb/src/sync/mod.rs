@@ -10,7 +10,11 @@ mod scheduled;
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(feature = "shuttle")]
-pub(crate) use scheduled::{Condvar, Mutex, MutexGuard, RwLock, thread_mark};
+pub(crate) use scheduled::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::thread_local;
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use std::thread_local;
 
 /// The `std` versions, where they are faster.
 pub(crate) mod plain {
@@ -25,11 +29,4 @@ pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     #[cfg(not(feature = "shuttle"))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-}
-
-/// A number unique among the running threads; never zero.
-#[cfg(not(feature = "shuttle"))]
-pub(crate) fn thread_mark() -> usize {
-    thread_local!(static MARK: u8 = const { 0 });
-    MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }

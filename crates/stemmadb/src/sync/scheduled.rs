@@ -110,8 +110,3 @@ impl Condvar {
         self.0.notify_all();
     }
 }
-
-/// A number unique among the tasks; never zero.
-pub(crate) fn thread_mark() -> usize {
-    usize::from(shuttle::current::me()) + 1
-}

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::block::Kind;
 use super::run::{Bounds, Run, RunCursor};
-use super::{Direction, MergeOperator, Row, TABLE_BYTES};
+use super::{ClosedFlag, Direction, MergeOperator, Row, TABLE_BYTES};
 use crate::Result;
 
 /// The merged entries of runs within bounds.
@@ -199,7 +199,7 @@ impl MergeCursor {
 /// The rows of a table between two keys, in order. Holds the files it reads, and borrows nothing.
 pub(crate) struct Scan {
     /// None: there are no rows.
-    merge: Option<Box<MergeCursor>>,
+    merge: Option<(Box<MergeCursor>, Arc<ClosedFlag>)>,
 }
 
 impl Scan {
@@ -207,16 +207,17 @@ impl Scan {
         Scan { merge: None }
     }
 
-    pub(super) fn new(merge: Box<MergeCursor>) -> Self {
-        Scan { merge: Some(merge) }
+    pub(super) fn new(merge: Box<MergeCursor>, closed: Arc<ClosedFlag>) -> Self {
+        Scan { merge: Some((merge, closed)) }
     }
 
     /// The next row; `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a file is damaged; don't go on then.
+    /// `Corrupt` if a file is damaged; `Closed` if the tree was closed. Don't go on then.
     pub(crate) fn next(&mut self) -> Result<Option<Row<'_>>> {
-        let Some(merge) = &mut self.merge else { return Ok(None) };
+        let Some((merge, closed)) = &mut self.merge else { return Ok(None) };
+        closed.refuse()?;
         let Some(current) = merge.find_row()? else { return Ok(None) };
         let entry = merge.entry(&current);
         let value = match entry.kind {

@@ -245,6 +245,17 @@ pub(crate) struct Tree {
     installer: Mutex<Installer>,
     current: RwLock<Arc<Version>>,
     run_count: AtomicUsize,
+    closed: Arc<ClosedFlag>,
+}
+
+/// Whether the tree was closed. Shared by its snapshots and scans, which may outlive it.
+#[derive(Default)]
+struct ClosedFlag(std::sync::atomic::AtomicBool);
+
+impl ClosedFlag {
+    fn refuse(&self) -> Result<()> {
+        if self.0.load(Ordering::Acquire) { Err(Error::database_closed()) } else { Ok(()) }
+    }
 }
 
 /// What changes the list of runs.
@@ -312,6 +323,7 @@ impl Tree {
             merging: Mutex::default(),
             installer: Mutex::new(installer),
             run_count: version.runs.len().into(),
+            closed: Arc::default(),
             current: RwLock::new(Arc::new(version)),
         };
         let names = tree.file_names()?;
@@ -379,7 +391,24 @@ impl Tree {
 
     /// The newest committed state. Costs a clone of an `Arc`. It may outlive the tree.
     pub(crate) fn read(&self) -> Arc<TreeSnapshot> {
-        Arc::new(TreeSnapshot::new(self.current.read().clone(), self.operator.clone()))
+        Arc::new(self.snapshot_of(self.current.read().clone()))
+    }
+
+    fn snapshot_of(&self, version: Arc<Version>) -> TreeSnapshot {
+        TreeSnapshot::new(version, self.operator.clone(), self.closed.clone())
+    }
+
+    /// Makes all later reads fail, by whatever snapshot or scan.
+    pub(crate) fn close(&self) {
+        self.closed.0.store(true, Ordering::Release);
+    }
+
+    /// Returns an error once the tree is closed.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn refuse_if_closed(&self) -> Result<()> {
+        self.closed.refuse()
     }
 
     /// Starts a transaction after waiting for the previous one. Dropping it rolls it back.
@@ -419,7 +448,7 @@ impl Tree {
         let installer = self.installer.lock();
         let mut alive = installer.past.iter().filter_map(|past| Some((past.version.upgrade()?, past.replaced_at)));
         let (version, replaced_at) = alive.next()?;
-        Some((TreeSnapshot::new(version, self.operator.clone()), replaced_at.elapsed()))
+        Some((self.snapshot_of(version), replaced_at.elapsed()))
     }
 
     /// The number of runs that reads have to merge. Costs an atomic load.

@@ -11,7 +11,7 @@ use super::lookup::BatchLookup;
 use super::manifest::{RunRecord, SliceRecord};
 use super::merge::{MergeCursor, Scan};
 use super::run::{Bounds, Run};
-use super::{Direction, MergeOperator, Slice, TABLE_BYTES, Table, filter, is_crossed};
+use super::{ClosedFlag, Direction, MergeOperator, Slice, TABLE_BYTES, Table, filter, is_crossed};
 use crate::Result;
 
 /// A list of runs, the newest first.
@@ -46,11 +46,12 @@ pub(super) fn record(run: &Run) -> RunRecord {
 pub(crate) struct TreeSnapshot {
     version: Arc<Version>,
     operator: Arc<dyn MergeOperator>,
+    closed: Arc<ClosedFlag>,
 }
 
 impl TreeSnapshot {
-    pub(super) fn new(version: Arc<Version>, operator: Arc<dyn MergeOperator>) -> Self {
-        TreeSnapshot { version, operator }
+    pub(super) fn new(version: Arc<Version>, operator: Arc<dyn MergeOperator>, closed: Arc<ClosedFlag>) -> Self {
+        TreeSnapshot { version, operator, closed }
     }
 
     /// Counts the commits before it: snapshots of one tree with the same number have the same rows.
@@ -64,6 +65,7 @@ impl TreeSnapshot {
     /// # Errors
     /// `Corrupt` if a file is damaged.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>> {
+        self.closed.refuse()?;
         let key = table.stored_key(key);
         let hash = filter::hash(&key);
         for run in &self.version.runs {
@@ -100,6 +102,7 @@ impl TreeSnapshot {
         keys: impl Iterator<Item = &'k [u8]>,
         mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
+        self.closed.refuse()?;
         let mut lookup = BatchLookup::new(&self.version);
         for (index, key) in keys.enumerate() {
             match lookup.find(&table.stored_key(key))? {
@@ -122,6 +125,7 @@ impl TreeSnapshot {
         upper: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<Scan> {
+        self.closed.refuse()?;
         if is_crossed(lower, upper) {
             return Ok(Scan::empty());
         }
@@ -137,7 +141,7 @@ impl TreeSnapshot {
         };
         let bounds = Bounds { lower, is_after, upper, includes_upper };
         let merge = MergeCursor::new(self.version.runs.iter(), bounds, direction, self.operator.clone(), true)?;
-        Ok(Scan::new(merge))
+        Ok(Scan::new(merge, self.closed.clone()))
     }
 
     /// The number of rows in `table`. Reads all of it.

@@ -4,82 +4,73 @@
 //! `File::sync_data` and `sync_all` reach the medium on every platform (`F_FULLFSYNC` on Apple systems); a raw `fsync`
 //! does not.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use super::directory::{Access, Directory, LockMode};
 use super::{Vfs, VfsFile, VfsLock};
 
 /// A directory on the real disk.
 pub(crate) struct DiskVfs {
-    directory: PathBuf,
+    directory: Arc<Directory>,
 }
 
 impl DiskVfs {
-    /// Uses `directory`, creating it if it does not exist and flushing its name.
-    pub(crate) fn new(directory: &Path) -> io::Result<Self> {
-        let directory = std::path::absolute(directory)?;
-        create_and_sync(&directory)?;
-        Ok(DiskVfs { directory })
+    /// Uses the directory at `path`, creating it if it does not exist and flushing its name.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        let path = std::path::absolute(path)?;
+        create_and_sync(&path)?;
+        Ok(DiskVfs { directory: Arc::new(Directory::open(&path)?) })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    fn open_file(&self, name: &str, access: Access) -> io::Result<Arc<dyn VfsFile>> {
         debug_assert!(name.split('/').all(|part| part != ".."), "names never leave the directory: {name}");
-        if name.is_empty() { self.directory.clone() } else { self.directory.join(name) }
+        Ok(Arc::new(DiskFile { file: self.directory.handle().open_file(name, access)? }))
     }
 }
 
 impl Vfs for DiskVfs {
     fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
-        Ok(Arc::new(DiskFile { file }))
+        self.open_file(name, Access::ReadWrite)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.path(name))?;
-        Ok(Arc::new(DiskFile { file }))
+        self.open_file(name, Access::CreateNew)
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let entries = match std::fs::read_dir(self.path(directory)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            // Stemma's file names are always UTF-8.
-            if let Ok(name) = entry?.file_name().into_string() {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        self.directory.handle().list(directory)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path(from), self.path(to))
+        self.directory.handle().rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path(name))
+        self.directory.handle().remove(name)
     }
 
     fn sync_dir(&self, directory: &str) -> io::Result<()> {
-        sync_directory(&self.path(directory))
+        self.directory.handle().sync(directory)
     }
 
     fn create_dir_all(&self, directory: &str) -> io::Result<()> {
-        create_and_sync(&self.path(directory))
+        let handle = self.directory.handle();
+        let ends = directory.match_indices('/').map(|(end, _)| end).chain([directory.len()]);
+        for name in ends.map(|end| &directory[..end]) {
+            let is_last = name.len() == directory.len();
+            // A process that created it may have been killed before it flushed the name.
+            if handle.create(name)? || is_last {
+                handle.sync(name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+            }
+        }
+        Ok(())
     }
 
     fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(name))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(DiskLock { _file: file })),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        self.directory.lock(name, LockMode::Exclusive)
     }
 
     fn is_persistent(&self) -> bool {
@@ -136,13 +127,6 @@ impl VfsFile for DiskFile {
         Ok(self.file.metadata()?.len())
     }
 }
-
-/// The lock belongs to the open file: the system releases it when the process ends, for whatever reason.
-struct DiskLock {
-    _file: File,
-}
-
-impl VfsLock for DiskLock {}
 
 /// Creates the missing part of `directory` from the top down, flushing the name of each directory in its parent.
 fn create_and_sync(directory: &Path) -> io::Result<()> {

@@ -8,9 +8,11 @@
 //!
 //! Concurrency: every method may be called from any thread at any time.
 
+mod directory;
 mod disk;
 #[cfg(any(test, feature = "testing", fuzzing))]
 mod fault;
+mod gate;
 mod memory;
 mod read_only;
 
@@ -22,10 +24,11 @@ use crate::{Error, Result};
 pub(crate) use disk::DiskVfs;
 #[cfg(any(test, feature = "testing", fuzzing))]
 pub use fault::{Call, Failure, FaultVfs, Random};
+pub(crate) use gate::{Gate, GatedVfs};
 pub(crate) use memory::MemoryVfs;
 pub(crate) use read_only::ReadOnlyVfs;
 
-/// The file whose lock shows that a process has the database open.
+/// The file whose lock shows that a process of an earlier version has the database open.
 const LOCK: &str = "LOCK";
 
 /// A directory of files: the storage of one database.
@@ -80,21 +83,39 @@ pub(crate) trait VfsFile: Send + Sync {
 /// Holds a lock until dropped.
 pub(crate) trait VfsLock: Send + Sync {}
 
-/// The exclusive right to use a database, held until dropped: one process, and one handle in it, at a time.
+/// The exclusive right to use a database, held until dropped: one process, and one handle in it, at a time. Dropping it
+/// closes its gate first.
 pub(crate) struct DatabaseLock {
+    /// Closed before the lock is released.
+    gate: Option<Arc<Gate>>,
     _lock: Box<dyn VfsLock>,
 }
 
 impl DatabaseLock {
+    /// Acquires the lock of files behind a gate, which is closed before the lock is released.
+    pub(crate) fn acquire_with_gate<V: Vfs>(vfs: &GatedVfs<V>) -> Result<Self> {
+        let mut lock = Self::acquire(vfs)?;
+        lock.gate = Some(vfs.gate().clone());
+        Ok(lock)
+    }
+
     /// Acquires the lock; returns `Locked` if the database is open already, here or in another process.
     pub(crate) fn acquire(vfs: &dyn Vfs) -> Result<Self> {
         match vfs.lock(LOCK) {
-            Ok(lock) => Ok(DatabaseLock { _lock: lock }),
+            Ok(lock) => Ok(DatabaseLock { gate: None, _lock: lock }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(Error::locked("the database is open already, here or in another process")
                     .with_hint("close it there first; a process that died holds no lock"))
             }
             Err(error) => Err(Error::io(format_args!("lock {LOCK}"), error)),
+        }
+    }
+}
+
+impl Drop for DatabaseLock {
+    fn drop(&mut self) {
+        if let Some(gate) = &self.gate {
+            gate.close();
         }
     }
 }

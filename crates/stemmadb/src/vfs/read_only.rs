@@ -6,11 +6,11 @@
 //! The lock is shared: any number of processes may read a database as long as none writes it.
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use super::directory::{Access, Directory, LockMode};
 use super::disk::DiskFile;
 use super::memory::child_of;
 use super::{Vfs, VfsFile, VfsLock};
@@ -21,7 +21,7 @@ const BLOCK_BYTES: usize = 4096;
 
 /// A directory of the disk that is never written to.
 pub(crate) struct ReadOnlyVfs {
-    directory: PathBuf,
+    directory: Arc<Directory>,
     names: Arc<Mutex<OverlayNames>>,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct ReadOnlyVfs {
 type OverlayNames = BTreeMap<String, Option<Arc<OverlayFile>>>;
 
 impl ReadOnlyVfs {
-    /// Reads `directory`.
-    pub(crate) fn new(directory: &Path) -> io::Result<Self> {
-        Ok(ReadOnlyVfs { directory: std::path::absolute(directory)?, names: Arc::default() })
+    /// Reads the directory at `path`.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        Ok(ReadOnlyVfs { directory: Arc::new(Directory::open(path)?), names: Arc::default() })
     }
 
     fn file(&self, name: &str) -> io::Result<Arc<OverlayFile>> {
@@ -40,7 +40,7 @@ impl ReadOnlyVfs {
             Some(None) => return Err(io::ErrorKind::NotFound.into()),
             None => {}
         }
-        let file = DiskFile::new(File::open(self.directory.join(name))?);
+        let file = DiskFile::new(self.directory.handle().open_file(name, Access::Read)?);
         let bytes = file.len()?;
         Ok(self.new_file(name, Some(file), bytes))
     }
@@ -72,16 +72,7 @@ impl Vfs for ReadOnlyVfs {
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let mut found = Vec::new();
-        match std::fs::read_dir(self.directory.join(directory)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-            Ok(entries) => {
-                for entry in entries {
-                    found.extend(entry?.file_name().into_string());
-                }
-            }
-        }
+        let mut found = self.directory.handle().list(directory)?;
         for (name, file) in self.names.lock().iter() {
             if let Some(child) = child_of(directory, name) {
                 found.retain(|known| known != child);
@@ -113,31 +104,14 @@ impl Vfs for ReadOnlyVfs {
         Ok(())
     }
 
-    /// Without a lock file the database was never opened for writing here, or it is a copy: there is no writer to
-    /// exclude.
     fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>> {
-        let file = match File::open(self.directory.join(name)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Box::new(ReadOnlyLock { _file: None })),
-            Err(error) => return Err(error),
-        };
-        match file.try_lock_shared() {
-            Ok(()) => Ok(Box::new(ReadOnlyLock { _file: Some(file) })),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        self.directory.lock(name, LockMode::Shared)
     }
 
     fn is_persistent(&self) -> bool {
         false
     }
 }
-
-struct ReadOnlyLock {
-    _file: Option<File>,
-}
-
-impl VfsLock for ReadOnlyLock {}
 
 /// A file of the disk with the bytes written over it.
 struct OverlayFile {

@@ -19,10 +19,10 @@ use super::merge::{self, SlotWriter};
 use super::partials;
 use super::reduce::Reducer;
 use super::state::{ViewState, ViewUpdate};
-use crate::engine::{CommitHook, Progress, Store};
+use crate::engine::{CommitHook, Operation, Progress, RunningOperation, Store};
 use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
 
@@ -160,6 +160,16 @@ impl MaterializedView {
         drop(self.updating.lock());
     }
 
+    /// Locks the view's contents for an update.
+    ///
+    /// # Errors
+    /// `Invalid` if this thread runs the map function of a view: it may hold the same lock, or another thread may wait
+    /// for this one.
+    fn begin_update<'a>(&'a self, store: &'a Store) -> Result<(RunningOperation<'a>, MutexGuard<'a, ()>)> {
+        let running = store.begin(Operation::UpdateView)?;
+        Ok((running, self.updating.lock()))
+    }
+
     /// Whether a precommit check keeps the view up to date.
     pub(super) fn has_commit_hook(&self) -> bool {
         self.commit_hook.get().is_some()
@@ -258,7 +268,7 @@ impl MaterializedView {
                 return Ok(());
             }
         }
-        let _updating = self.updating.lock();
+        let _updating = self.begin_update(&store)?;
         let snapshot = store.snapshot()?;
         self.catch_up(&store, &snapshot, true)
     }
@@ -352,7 +362,7 @@ impl MaterializedView {
     pub(super) fn enable_commit_hook(&self, base: &Snapshot) -> Result<()> {
         let store = self.store()?;
         {
-            let _updating = self.updating.lock();
+            let _updating = self.begin_update(&store)?;
             self.catch_up(&store, base, false)?;
         }
         if self.mapping.refresh() != Refresh::Unique {
@@ -377,7 +387,7 @@ impl MaterializedView {
     pub(super) fn begin_commit_update(&self, base: &Snapshot) -> Result<ViewUpdate<'_>> {
         let store = self.store()?;
         if self.live.read().newest().position < base.sequence() {
-            let _updating = self.updating.lock();
+            let _updating = self.begin_update(&store)?;
             self.catch_up(&store, base, false)?;
         }
         let live = self.live.read();
@@ -425,7 +435,7 @@ impl MaterializedView {
     /// Merges the overlay into the tree, if there is one and the database is writable.
     pub(super) fn save(&self) -> Result<()> {
         let store = self.store()?;
-        let _updating = self.updating.lock();
+        let _updating = self.begin_update(&store)?;
         let (state, is_ready, recorded, is_replaced) = {
             let live = self.live.read();
             (live.newest().clone(), live.is_ready, live.record.position, live.is_replaced)

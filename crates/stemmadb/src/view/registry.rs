@@ -14,7 +14,7 @@ use super::materialized::{MaterializedView, SlotAssignment, ViewReading};
 use super::merge::{self, SlotWriter};
 use super::program::{ProgramMapping, ProgramView, ViewProgram, root_collation};
 use super::query::{Access, OpenView, ViewInfo};
-use crate::engine::{CheckReport, Damage, Store};
+use crate::engine::{CheckReport, Damage, Operation, Store};
 use crate::options::Durability;
 use crate::sync::Mutex;
 use crate::value::Value;
@@ -97,6 +97,7 @@ impl ViewRegistry {
     /// Drops a view: its stored definition, if there is one, and its rows.
     pub(crate) fn forget(&self, name: &str) -> Result<()> {
         let store = self.store()?;
+        store.refuse_reentry(Operation::UpdateView)?;
         let is_declared = declared::definition(&store.snapshot()?, name)?.is_some();
         if is_declared {
             let durability = store.parts.options.durability;
@@ -150,6 +151,8 @@ impl ViewRegistry {
 
     fn find_or_open(self: &Arc<Self>, mapping: Arc<dyn Mapping>) -> Result<Arc<MaterializedView>> {
         let store = self.store()?;
+        // A view that is replaced waits for its running update.
+        store.refuse_reentry(Operation::UpdateView)?;
         let mut materialized_views = self.materialized_views.lock();
         if let Some(materialized) = materialized_views.get(mapping.name()) {
             if materialized.mapping.version() == mapping.version() {

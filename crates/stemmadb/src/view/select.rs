@@ -85,9 +85,9 @@ fn group_prefix(key_bytes: &[u8], level: Option<usize>) -> Result<Vec<u8>> {
     let mut end = 1;
     for _ in 0..level {
         let rest = &key_bytes[end..];
-        // The array's terminator.
+        // The array's terminator: a key shorter than the level is a group of its own.
         if rest.first() == Some(&0) {
-            break;
+            return Ok(key_bytes.to_vec());
         }
         end += key::length(rest)?;
     }

@@ -158,7 +158,9 @@ impl Watch {
         if !self.is_started {
             return Err(Error::invalid("a watch can't be suspended before its first delta was read"));
         }
-        let database_id = self.store()?.parts.log.database_id();
+        let store = self.store()?;
+        store.parts.refuse_if_closed()?;
+        let database_id = store.parts.log.database_id();
         let (query, members, position) = (self.query.clone(), self.members.clone(), self.position);
         Ok(SuspendedWatch { query, members, position, database_id })
     }

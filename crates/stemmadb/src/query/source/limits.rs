@@ -281,6 +281,7 @@ impl<S: QuerySource> QueryContext for LimitedSource<S> {
     }
 
     fn check_stopped(&self) -> Result<()> {
+        self.inner.check_stopped()?;
         self.active.as_ref().map_or(Ok(()), ActiveLimits::check_stopped)
     }
 

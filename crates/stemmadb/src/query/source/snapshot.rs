@@ -138,6 +138,10 @@ impl IndexStatistics for Snapshot {
 }
 
 impl QueryContext for Snapshot {
+    fn check_stopped(&self) -> Result<()> {
+        self.parts.refuse_if_closed()
+    }
+
     fn record_scan(&self, path: PathNumber, row_count: u64) {
         Snapshot::spend(self, path, row_count);
     }

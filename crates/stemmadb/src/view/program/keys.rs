@@ -79,6 +79,11 @@ pub(super) fn row_prefix_for_elements(elements: &[Value]) -> Vec<u8> {
     row_prefix(&bytes)
 }
 
+/// Whether [`row_prefix_for_elements`] contains these elements completely, so that it selects no other keys.
+pub(super) fn is_complete_prefix(elements: &[Value]) -> bool {
+    collation_key(&elements.to_vec().into()).len() <= CUT_BYTES
+}
+
 /// The document id within a row key; empty if the key was truncated.
 pub(super) fn id_of(row: &[u8], emitted: &Value) -> String {
     let joined = key::decode_composite(row).ok().filter(|joined| !joined.cut);

@@ -49,6 +49,8 @@ pub enum RowChoice {
     Range(Option<RowBound>, Option<RowBound>),
     /// The rows with each of these keys, in this order.
     Keys(Vec<Value>),
+    /// The rows between each of these pairs of bounds, the lower one first, in this order.
+    Ranges(Vec<(RowBound, RowBound)>),
 }
 
 impl RowChoice {
@@ -144,6 +146,9 @@ impl ProgramQuery {
                     (prefix, end)
                 };
                 keys_wanted.iter().map(range).collect()
+            }
+            RowChoice::Ranges(ranges) => {
+                ranges.iter().map(|(lower, upper)| (range_start(lower), range_end(upper))).collect()
             }
         }
     }
@@ -287,7 +292,10 @@ impl ProgramGroups {
 fn group_of(value: &[u8], level: Option<usize>) -> Result<(Value, Vec<u8>)> {
     let (emitted, _) = decode_row(value)?;
     Ok(match (level, emitted) {
-        (Some(level), Value::Array(mut elements)) if level < elements.len() => {
+        // A key of exactly `level` elements is in the group of longer keys that begin with it.
+        (Some(level), Value::Array(mut elements))
+            if level < elements.len() || level == elements.len() && keys::is_complete_prefix(&elements) =>
+        {
             elements.truncate(level);
             let prefix = keys::row_prefix_for_elements(&elements);
             (elements.into(), prefix)

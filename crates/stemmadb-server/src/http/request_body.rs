@@ -1,0 +1,113 @@
+//! A request's body, whose unread rest is discarded before the response, so that the connection can be used again.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+/// The unread bytes that are discarded before the response. The connection stays open if there are no more.
+const DISCARDED_BYTES_MAX: usize = 256 << 10;
+/// How long to wait for them.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+/// The unread bytes that are discarded while the response is sent and the connection closes. A client that is still
+/// sending when its connection is closed may not read the response.
+const LINGERING_BYTES_MAX: usize = 4 << 20;
+/// How long to wait for them.
+const LINGERING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The body of a request. If it is dropped before its end, its rest goes to [`UnreadBody`].
+pub(crate) struct RequestBody {
+    incoming: Option<Incoming>,
+    unread: Arc<UnreadBody>,
+}
+
+/// What a handler left unread of a body.
+pub(crate) struct UnreadBody {
+    rest: Mutex<Option<Incoming>>,
+    /// Becomes true when the body was read to its end, so that the connection's next bytes are the head of a request.
+    has_ended: Arc<AtomicBool>,
+}
+
+impl RequestBody {
+    /// Wraps a body. `has_ended` becomes true when it was read to its end.
+    pub(crate) fn new(incoming: Incoming, has_ended: Arc<AtomicBool>) -> (Self, Arc<UnreadBody>) {
+        if incoming.is_end_stream() {
+            has_ended.store(true, Ordering::SeqCst);
+        }
+        let unread = Arc::new(UnreadBody { rest: Mutex::new(None), has_ended });
+        (RequestBody { incoming: Some(incoming), unread: unread.clone() }, unread)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let frame = Pin::new(&mut *incoming).poll_frame(context);
+        let has_ended = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
+        if has_ended || matches!(frame, Poll::Ready(Some(Err(_)))) {
+            self.incoming = None;
+        }
+        if has_ended {
+            self.unread.has_ended.store(true, Ordering::SeqCst);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        *self.unread.rest.lock() = self.incoming.take().filter(|incoming| !incoming.is_end_stream());
+    }
+}
+
+impl UnreadBody {
+    /// Discards what was left unread. Returns whether the connection can be used again: not if there is too much, or if
+    /// the client waits for permission to send it (`expects_continue`).
+    pub(crate) async fn discard(&self, expects_continue: bool) -> bool {
+        let Some(mut rest) = self.rest.lock().take() else { return true };
+        if expects_continue {
+            return false;
+        }
+        let is_short = rest.size_hint().lower() <= DISCARDED_BYTES_MAX as u64;
+        if is_short && timeout(DISCARD_TIMEOUT, discard_up_to(&mut rest, DISCARDED_BYTES_MAX)).await == Ok(true) {
+            self.has_ended.store(true, Ordering::SeqCst);
+            return true;
+        }
+        tokio::spawn(async move { timeout(LINGERING_TIMEOUT, discard_up_to(&mut rest, LINGERING_BYTES_MAX)).await });
+        false
+    }
+}
+
+/// Reads and discards a body. Returns whether it ended within `bytes_max` bytes.
+async fn discard_up_to(body: &mut Incoming, bytes_max: usize) -> bool {
+    let mut left = bytes_max;
+    while let Some(frame) = body.frame().await {
+        let length = frame.as_ref().ok().map(|frame| frame.data_ref().map_or(0, Bytes::len));
+        match length.and_then(|length| left.checked_sub(length)) {
+            Some(less) => left = less,
+            None => return false,
+        }
+    }
+    true
+}
