@@ -65,9 +65,17 @@ async fn write_result(served: &Arc<ServedDatabase>, request: &FindRequest, out: 
         out.buffer.extend_from_slice(b",\n\"execution_stats\":");
         out.buffer.extend_from_slice(stats.to_string().as_bytes());
     }
-    if documents_read.saturating_sub(row_count) > EXAMINED_PER_ROW_MAX * row_count.max(1) {
+    let hints = if row_count == 0 { snapshot.find(request.query(false)?).hints()? } else { Vec::new() };
+    let warning = match hints.is_empty() {
+        false => hints.join("; "),
+        true if documents_read.saturating_sub(row_count) > EXAMINED_PER_ROW_MAX * row_count.max(1) => {
+            WARNING.to_owned()
+        }
+        true => String::new(),
+    };
+    if !warning.is_empty() {
         out.buffer.extend_from_slice(b",\n\"warning\":");
-        out.string(WARNING);
+        out.string(&warning);
     }
     out.buffer.extend_from_slice(b"}\n");
     Ok(())

@@ -174,3 +174,24 @@ fn prepared_query_ignores_later_design_documents() {
     assert_eq!(server.delete(&format!("/shop/_design/x?rev={rev}")).status, 200);
     assert_eq!(asked(), plain);
 }
+
+#[test]
+fn paths_through_arrays_need_brackets() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a", "lines": [{"p": "tea", "n": 1}, {"p": "cup", "n": 2}]})]);
+    let find = |selector: Value| server.post("/db/_find", &json!({"selector": selector})).json();
+    let found = find(json!({"lines.p": "tea"}));
+    assert_eq!(found["docs"], json!([]));
+    assert!(found["warning"].as_str().unwrap().contains("`lines[].p`"), "{found}");
+    for (selector, count) in [
+        (json!({"lines[].p": "tea"}), 1),
+        (json!({"lines[]": {"p": "tea", "n": 1}}), 1),
+        (json!({"lines[]": {"p": "tea", "n": 2}}), 0),
+        (json!({"lines.0.p": "tea"}), 1),
+        (json!({"lines[].p": "milk"}), 0),
+    ] {
+        let found = find(selector.clone());
+        assert_eq!(found["docs"].as_array().unwrap().len(), count, "{selector}");
+        assert_eq!(found.get("warning"), None, "{selector}");
+    }
+}
