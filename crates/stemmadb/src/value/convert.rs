@@ -113,6 +113,44 @@ impl From<&Value> for Value {
     }
 }
 
+impl From<serde_json::Value> for Value {
+    /// Costs one pass; integers and doubles stay exact.
+    fn from(json: serde_json::Value) -> Self {
+        match json {
+            serde_json::Value::Null => Value::Null,
+            serde_json::Value::Bool(truth) => Value::Bool(truth),
+            serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(signed), _) => signed.into(),
+                (None, Some(unsigned)) => unsigned.into(),
+                (None, None) => number.as_f64().into(),
+            },
+            serde_json::Value::String(text) => Value::String(text),
+            serde_json::Value::Array(elements) => elements.into_iter().map(Value::from).collect(),
+            serde_json::Value::Object(fields) => Value::Object(fields.into_iter().collect()),
+        }
+    }
+}
+
+impl From<Value> for serde_json::Value {
+    /// Costs one pass; integers and doubles stay exact.
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(truth) => truth.into(),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(signed), _) => signed.into(),
+                (None, Some(unsigned)) => unsigned.into(),
+                (None, None) => number.as_f64().into(),
+            },
+            Value::String(text) => text.into(),
+            Value::Array(elements) => elements.into_iter().map(serde_json::Value::from).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(name, value)| (name, serde_json::Value::from(value))).collect()
+            }
+        }
+    }
+}
+
 impl std::str::FromStr for Value {
     type Err = crate::Error;
 

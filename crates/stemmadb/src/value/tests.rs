@@ -38,3 +38,14 @@ fn values_print_as_json() {
     assert_eq!(Value::from([Value::from(1), Value::Array(vec![])]).to_json_pretty(), "[\n  1,\n  []\n]");
     assert_eq!(format!("{value}"), value.to_json());
 }
+
+#[test]
+fn values_convert_to_and_from_serde_json() {
+    let json = serde_json::json!({
+        "none": null, "truth": true, "int": -5, "big": u64::MAX, "double": 1.5, "whole": 2.0,
+        "text": "é", "list": [1, [], {"a": {}}],
+    });
+    let value = Value::from(json.clone());
+    assert_eq!(value, Value::parse(json.to_string().as_bytes()).expect("good JSON"));
+    assert_eq!(serde_json::Value::from(value), json);
+}

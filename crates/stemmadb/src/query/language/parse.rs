@@ -54,7 +54,11 @@ fn part(json: &Value, context: Context<'_>) -> Result<(Node, Size)> {
     let mut nodes = Vec::with_capacity(object.len());
     let mut size = Size::default();
     for (name, argument) in object.iter() {
-        let (node, node_size) = entry(name, argument, context)?;
+        let (node, node_size) = match (name, object.get("$options")) {
+            ("$regex", Some(options)) => condition(name, context, regex(argument, Some(options), context)?)?,
+            ("$options", _) if object.contains("$regex") => continue,
+            _ => entry(name, argument, context)?,
+        };
         nodes.push(node);
         size = size.beside(node_size);
         size.check()?;
@@ -201,10 +205,7 @@ fn leaf(name: &str, argument: &Value, context: Context<'_>) -> Result<Test> {
         ("$type", _) => return Err(unknown_kind(&argument.to_json(), context)),
         ("$beginsWith", Value::String(prefix)) => Test::BeginsWith(prefix.clone()),
         ("$beginsWith", _) => return Err(wrong_argument(name, "a string", argument, context)),
-        ("$regex", Value::String(pattern)) => {
-            Test::Regex(Pattern::new(pattern).map_err(|error| error.within(context.name()))?)
-        }
-        ("$regex", _) => return Err(wrong_argument(name, "a string", argument, context)),
+        ("$regex", _) => regex(argument, None, context)?,
         ("$size", _) => Test::Size(count(argument).ok_or_else(|| {
             wrong_argument(name, "a whole number from 0", argument, context)
                 .with_hint("to compare lengths, use $elemMatch or $all on the elements")
@@ -212,6 +213,24 @@ fn leaf(name: &str, argument: &Value, context: Context<'_>) -> Result<Test> {
         ("$mod", _) => modulo(argument, context)?,
         _ => return Err(unknown_operator(name).within(context.name())),
     })
+}
+
+/// `$regex`, with the `$options` beside it: letters of `imsx`.
+fn regex(pattern: &Value, options: Option<&Value>, context: Context<'_>) -> Result<Test> {
+    let Value::String(pattern) = pattern else { return Err(wrong_argument("$regex", "a string", pattern, context)) };
+    let pattern = match options {
+        None => pattern.clone(),
+        Some(Value::String(letters)) if letters.is_empty() => pattern.clone(),
+        Some(Value::String(letters)) if letters.chars().all(|letter| "imsx".contains(letter)) => {
+            format!("(?{letters}){pattern}")
+        }
+        Some(other) => {
+            return Err(wrong_argument("$options", "a string of the letters imsx", other, context).with_hint(
+                "i ignores case, m lets ^ and $ match at lines, s lets . match line breaks, x ignores spaces",
+            ));
+        }
+    };
+    Ok(Test::Regex(Pattern::new(&pattern).map_err(|error| error.within(context.name()))?))
 }
 
 fn count(argument: &Value) -> Option<u64> {

@@ -321,3 +321,29 @@ fn brackets_stand_for_some_element() {
     }
     assert!(Query::new(field("a").eq(1)).sort("tags[]").check().is_err());
 }
+
+#[test]
+fn options_of_regular_expressions_are_those_of_mongodb() {
+    let document = Value::parse(r#"{"a": "Solaris\nStar"}"#).unwrap();
+    for (text, matches) in [
+        (r#"{"a": {"$regex": "solaris", "$options": "i"}}"#, true),
+        (r#"{"a": {"$options": "i", "$regex": "solaris"}}"#, true),
+        (r#"{"a": {"$regex": "solaris"}}"#, false),
+        (r#"{"a": {"$regex": "^star$", "$options": "im"}}"#, true),
+        (r#"{"a": {"$regex": "solaris.star", "$options": "i"}}"#, false),
+        (r#"{"a": {"$regex": "solaris.star", "$options": "is"}}"#, true),
+        (r#"{"a": {"$regex": "Solaris", "$options": ""}}"#, true),
+    ] {
+        let selector = Selector::parse_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(selector.matches(&document).unwrap(), matches, "{text}");
+        assert_eq!(Selector::parse_text(&selector.to_string()).unwrap(), selector, "{text}");
+    }
+    for bad in [
+        r#"{"a": {"$regex": "x", "$options": "g"}}"#,
+        r#"{"a": {"$regex": "x", "$options": 1}}"#,
+        r#"{"a": {"$options": "i"}}"#,
+        r#"{"a": {"$regex": 1, "$options": "i"}}"#,
+    ] {
+        assert_eq!(Selector::parse_text(bad).unwrap_err().kind(), crate::ErrorKind::Invalid, "{bad}");
+    }
+}

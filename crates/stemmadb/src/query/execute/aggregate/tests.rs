@@ -136,7 +136,10 @@ proptest! {
         (path, path_arrays) in (arbitrary::sort_path(), 0..8_u32),
         shares_path in any::<bool>(),
     ) {
-        let group = with_arrays(&group, group_arrays);
+        let group = match with_arrays(&group, group_arrays) {
+            path if ElementPath::is_in(&path) => path,
+            path => format!("{path}[]"),
+        };
         let path = if shares_path { format!("{group}.a") } else { with_arrays(&path, path_arrays) };
         let source = filled(policy, &bodies);
         let selector = Selector::parse(&selector).expect("a good selector");
