@@ -44,6 +44,9 @@ pub struct Config {
     pub replicator: Replicator,
     /// The keys of trusted JSON Web Tokens.
     pub jwt_keys: Vec<JwtKey>,
+    /// The secret that a proxy shares with this server, to authenticate requests by `X-Auth-CouchDB-…` headers. `None`:
+    /// these headers are ignored.
+    pub proxy_secret: Option<ProxySecret>,
     /// How long a session lasts without a request.
     pub session_timeout: Duration,
     /// The lockout after wrong passwords.
@@ -125,6 +128,17 @@ pub struct JwtKey {
     pub algorithm: JwtAlgorithm,
     /// A secret of at least 32 bytes, or a public key as PEM.
     pub key: Vec<u8>,
+}
+
+/// The secret of proxy authentication.
+#[derive(Clone)]
+pub struct ProxySecret(pub Vec<u8>);
+
+impl std::fmt::Debug for ProxySecret {
+    /// Does not show the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProxySecret")
+    }
 }
 
 impl std::fmt::Debug for JwtKey {
@@ -236,6 +250,7 @@ impl Config {
             dashboard: None,
             replicator: Replicator::default(),
             jwt_keys: Vec::new(),
+            proxy_secret: None,
             session_timeout: Duration::from_secs(600),
             lockout: Lockout::default(),
             require_valid_user: false,

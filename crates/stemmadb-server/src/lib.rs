@@ -45,7 +45,7 @@ mod watch;
 mod writes;
 
 pub use auth::Access;
-pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Replicator, Tls};
+pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls};
 pub use error::{Failure, Result};
 pub use log::{Format, Level, Log, Logging};
 pub use replicator::peer;

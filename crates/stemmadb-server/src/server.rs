@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, EXPECT, HOST, HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, EXPECT, HOST, HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Version};
+use hyper::{HeaderMap, Method, Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
@@ -319,6 +321,7 @@ async fn serve(
     let can_be_challenged = !is_script_request(request.headers());
     let stall_timeout = state.config.limits.stall_timeout;
     let expects_continue = request.headers().contains_key(EXPECT);
+    let accepts_gzip = accepts_gzip(request.headers());
     let (parts, body) = request.into_parts();
     let (body, unread) = RequestBody::new(body, begins_request);
     let request = Request::from_parts(parts, body);
@@ -334,11 +337,25 @@ async fn serve(
     for (name, value) in cors {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
+    // The chunks of a feed are sent at once, and uncompressed.
+    if accepts_gzip && !matches!(record.route, "/{db}/_changes" | "/_db_updates" | "/{db}/_watch") {
+        answer = answer.compressed();
+    }
     // Without this header a pooled connection would be closed while the client sends its next request.
     if !unread.discard(expects_continue).await {
         answer = answer.with(CONNECTION, "close");
     }
     Ok(record.answered(answer, stall_timeout))
+}
+
+/// Whether a client accepts responses that are compressed with gzip.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let listed = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    listed.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
+        let quality = parameters.trim().strip_prefix("q=").and_then(|quality| quality.parse::<f32>().ok());
+        name.trim().eq_ignore_ascii_case("gzip") && quality != Some(0.0)
+    })
 }
 
 /// Runs a handler and converts a panic into a 500 response, so that the client sees a reason instead of a closed
@@ -388,8 +405,8 @@ async fn handle(
     record.user = user.name.clone();
     require_user(&config, &user, route.path)?;
     // Browsers send cookies, and passwords entered in their own dialog, with requests of any page.
-    if matches!(user.how, Some("cookie" | "default")) || route.path == "/_session" {
-        check_origin(&config, &parts, user.how == Some("cookie"))?;
+    if matches!(user.how, Some("cookie" | "default" | "proxy")) || route.path == "/_session" {
+        check_origin(&config, &parts, matches!(user.how, Some("cookie" | "proxy")))?;
     }
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;

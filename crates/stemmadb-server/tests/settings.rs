@@ -80,7 +80,7 @@ fn every_setting_has_file_variable_and_flag_forms() {
     std::fs::write(directory.path("key"), "a secret of at least thirty-two bytes\n").unwrap();
     let key = directory.path("key").display().to_string();
     let example = |name: &str, kind: Kind| match (name, kind) {
-        ("admin.password_file", _) => key.clone(),
+        ("admin.password_file" | "proxy.secret_file", _) => key.clone(),
         (_, Kind::Address) => "127.0.0.1:1234".to_owned(),
         (_, Kind::Bytes) => "3MiB".to_owned(),
         (_, Kind::Count) => "7".to_owned(),

@@ -1,4 +1,4 @@
-//! Authenticates requests: by password, session cookie, API token or JSON Web Token.
+//! Authenticates requests: by password, session cookie, API token, JSON Web Token, or by a proxy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,9 +16,11 @@ use super::identity::{AuthProof, Identity};
 use super::jwt::JwtKeys;
 use super::lockout::Lockout;
 use super::password_verifier::PasswordVerifier;
+use super::proxy;
 use super::token::{self, Tokens};
 use super::users;
 use crate::auth::{ADMIN_ROLE, Credential, USERS_DATABASE, User};
+use crate::config::ProxySecret;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::PeerAddress;
@@ -30,6 +32,7 @@ pub(crate) struct Authenticator {
     secret: Vec<u8>,
     passwords: PasswordVerifier,
     jwt_keys: JwtKeys,
+    proxy_secret: Option<ProxySecret>,
     tokens: Tokens,
     /// The clock for the start and end of sessions.
     clock: MonotonicClock,
@@ -63,6 +66,7 @@ impl Authenticator {
             administrators,
             secret,
             passwords: PasswordVerifier::new(Lockout::new(config.lockout.tries, config.lockout.wait_max)),
+            proxy_secret: config.proxy_secret.clone(),
             jwt_keys: JwtKeys::new(&config.jwt_keys, config.clock.clone())?,
             tokens,
             clock: MonotonicClock::new(config.clock.clone()),
@@ -86,6 +90,10 @@ impl Authenticator {
     /// 401 if credentials are sent and invalid. An expired session counts as no credentials, and so does an unknown
     /// scheme, as in CouchDB.
     pub(crate) async fn authenticate(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
+        let proxied = self.proxy_secret.as_ref().and_then(|secret| proxy::user(&secret.0, &parts.headers));
+        if let Some(user) = proxied {
+            return Ok(Identity::new(user.clone(), AuthProof::Proxy(user)));
+        }
         let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
         let text = header.to_str().map_err(|_| wrong_credentials())?;
         let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -124,6 +132,7 @@ impl Authenticator {
     pub(super) async fn reverify(&self, directory: &Arc<Directory>, proof: &AuthProof) -> Result<Option<User>> {
         Ok(match proof {
             AuthProof::Nothing => Some(User::default()),
+            AuthProof::Proxy(user) => Some(user.clone()),
             AuthProof::Token(text) => self.by_token(directory, text).await?.map(|identity| identity.user),
             AuthProof::Session(session) => self.session_user(directory, session).await?.map(|(user, _)| user),
             AuthProof::Password { name, fingerprint } => {

@@ -9,6 +9,8 @@ use crate::auth::User;
 pub(crate) enum AuthProof {
     /// None: the request is anonymous.
     Nothing,
+    /// The headers of a trusted proxy, which named this user.
+    Proxy(User),
     /// An API token or a JSON Web Token, as it was sent.
     Token(String),
     /// A session cookie.

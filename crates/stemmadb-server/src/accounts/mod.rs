@@ -10,6 +10,7 @@ mod identity;
 mod jwt;
 mod lockout;
 mod password_verifier;
+mod proxy;
 mod session_check;
 mod token;
 mod users;

@@ -71,7 +71,7 @@ impl Call {
     /// - 408 if the client stops sending.
     /// - 503 if the memory budget stays exhausted.
     pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
-        self.bytes_up_to(self.state.config.limits.body_bytes).await
+        self.bytes_up_to(self.state.settings.config().limits.body_bytes).await
     }
 
     /// Reads the whole body, which may have at most `bytes_max` bytes.

@@ -180,7 +180,7 @@ pub(super) fn is_gzip(call: &Call) -> bool {
 
 /// Streams the request body to a blob.
 async fn store_body(call: &mut Call, served: &Arc<ServedDatabase>) -> Result<IncomingContent> {
-    let limits = call.state.config.limits.clone();
+    let limits = call.state.settings.config().limits.clone();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
     let permit = call.upload_permit().await?;
     let (sender, arriving) = chunk_channel();

@@ -155,7 +155,7 @@ pub(super) async fn read_related(
     id: &str,
     content_type: &str,
 ) -> Result<IncomingDocument> {
-    let limits = call.state.config.limits.clone();
+    let limits = call.state.settings.config().limits.clone();
     let boundary = boundary(content_type);
     let boundary = boundary.ok_or_else(|| Failure::bad_request("multipart/related needs a boundary"))?.to_owned();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };

@@ -48,7 +48,9 @@ const KEYS: &[ConfigKey] = &[
         config.require_valid_user.to_string()
     }),
     key("chttpd", "enable_cors", Setting("cors.enabled"), |_, config| config.cors.enabled.to_string()),
-    key("chttpd", "max_http_request_size", ReadOnly, |_, config| config.limits.body_bytes.to_string()),
+    key("chttpd", "max_http_request_size", Setting("limits.body_bytes"), |_, config| {
+        config.limits.body_bytes.to_string()
+    }),
     key("chttpd_auth", "timeout", Setting("session_timeout"), timeout),
     key("chttpd_auth", "require_valid_user", Setting("require_valid_user"), |_, config| {
         config.require_valid_user.to_string()
@@ -62,7 +64,9 @@ const KEYS: &[ConfigKey] = &[
         config.require_valid_user.to_string()
     }),
     key("couchdb", "uuid", ReadOnly, |state, _| state.directory.server_id().to_owned()),
-    key("couchdb", "max_attachment_size", ReadOnly, |_, config| config.limits.attachment_bytes.to_string()),
+    key("couchdb", "max_attachment_size", Setting("limits.attachment_bytes"), |_, config| {
+        config.limits.attachment_bytes.to_string()
+    }),
     key("httpd", "enable_cors", Setting("cors.enabled"), |_, config| config.cors.enabled.to_string()),
     key("log", "level", ReadOnly, |_, config| config.log.level.to_string()),
     key("vendor", "name", ReadOnly, |_, _| "Stemma".to_owned()),

@@ -18,6 +18,9 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
         "authentication_db": crate::auth::USERS_DATABASE,
         "authentication_handlers": ["token", "jwt", "cookie", "default"],
     });
+    if call.state.config.proxy_secret.is_some() {
+        info["authentication_handlers"] = json!(["proxy", "token", "jwt", "cookie", "default"]);
+    }
     if let Some(how) = user.how {
         info["authenticated"] = how.into();
     }

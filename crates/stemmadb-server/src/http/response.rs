@@ -1,11 +1,14 @@
 //! HTTP responses and their bodies.
 
+use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -28,6 +31,19 @@ pub(crate) enum Body {
         /// The total length in bytes, if known.
         length: Option<u64>,
     },
+    /// A streamed body that is compressed while it is sent. The encoder is `None` at the end.
+    Compressed {
+        /// The receiver of the uncompressed chunks.
+        from: mpsc::Receiver<std::io::Result<Bytes>>,
+        encoder: Option<GzEncoder<Vec<u8>>>,
+    },
+}
+
+/// The smallest body that is compressed, in bytes.
+const COMPRESSED_BYTES_MIN: usize = 1024;
+
+fn gzip_encoder() -> GzEncoder<Vec<u8>> {
+    GzEncoder::new(Vec::new(), Compression::fast())
 }
 
 impl HttpResponse {
@@ -77,6 +93,36 @@ impl HttpResponse {
         self
     }
 
+    /// Compresses a body of JSON or text with gzip, unless it is small or a part. The body must not be a feed, whose
+    /// chunks are sent at once.
+    #[must_use]
+    pub(crate) fn compressed(mut self) -> Self {
+        let headers = self.0.headers();
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let is_text = kind.starts_with("application/json") || kind.starts_with("text/");
+        if !is_text || headers.contains_key(CONTENT_ENCODING) || headers.contains_key(CONTENT_RANGE) {
+            return self;
+        }
+        let body = match std::mem::replace(self.0.body_mut(), Body::Full(None)) {
+            Body::Full(Some(bytes)) if bytes.len() >= COMPRESSED_BYTES_MIN => {
+                let mut encoder = gzip_encoder();
+                match encoder.write_all(&bytes).and_then(|()| encoder.finish()) {
+                    Ok(compressed) => Ok(Body::Full(Some(compressed.into()))),
+                    Err(_) => Err(Body::Full(Some(bytes))),
+                }
+            }
+            Body::Chunks { from, length: None } => Ok(Body::Compressed { from, encoder: Some(gzip_encoder()) }),
+            body => Err(body),
+        };
+        let is_compressed = body.is_ok();
+        *self.0.body_mut() = body.unwrap_or_else(|unchanged| unchanged);
+        if is_compressed {
+            self.0.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        self.0.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        self
+    }
+
     pub(crate) fn into_response(self) -> Response<Body> {
         self.0
     }
@@ -104,6 +150,7 @@ impl hyper::body::Body for Body {
         match self.get_mut() {
             Body::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Body::Chunks { from, .. } => from.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data))),
+            Body::Compressed { from, encoder } => poll_compressed(from, encoder, context),
         }
     }
 
@@ -115,7 +162,34 @@ impl hyper::body::Body for Body {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::Chunks { length: Some(length), .. } => SizeHint::with_exact(*length),
-            Body::Chunks { length: None, .. } => SizeHint::new(),
+            Body::Chunks { length: None, .. } | Body::Compressed { .. } => SizeHint::new(),
+        }
+    }
+}
+
+/// Compresses chunks until there is output, or to the end.
+fn poll_compressed(
+    from: &mut mpsc::Receiver<std::io::Result<Bytes>>,
+    encoder: &mut Option<GzEncoder<Vec<u8>>>,
+    context: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+    loop {
+        let Some(mut running) = encoder.take() else { return Poll::Ready(None) };
+        let output = match from.poll_recv(context) {
+            Poll::Pending => {
+                *encoder = Some(running);
+                return Poll::Pending;
+            }
+            Poll::Ready(None) => running.finish(),
+            Poll::Ready(Some(chunk)) => chunk.and_then(|chunk| running.write_all(&chunk)).map(|()| {
+                let output = std::mem::take(running.get_mut());
+                *encoder = Some(running);
+                output
+            }),
+        };
+        match output {
+            Ok(output) if output.is_empty() => {}
+            output => return Poll::Ready(Some(output.map(|output| Frame::data(output.into())))),
         }
     }
 }

@@ -14,8 +14,15 @@ use crate::error::{Failure, Result};
 /// The kind of their records in the catalog.
 const KIND: &str = "setting";
 /// The settings that can be changed.
-const CHANGEABLE: [&str; 5] =
-    ["session_timeout", "require_valid_user", "cors.enabled", "cors.origins", "cors.credentials"];
+const CHANGEABLE: [&str; 7] = [
+    "session_timeout",
+    "require_valid_user",
+    "cors.enabled",
+    "cors.origins",
+    "cors.credentials",
+    "limits.body_bytes",
+    "limits.attachment_bytes",
+];
 
 /// The storage of changed settings: records by kind and name.
 pub(crate) trait SettingStore {

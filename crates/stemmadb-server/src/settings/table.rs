@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Setting;
 use super::kind::{self, Kind, SettingText, path};
-use crate::config::{Administrator, Config, JwtAlgorithm, JwtKey, Tls};
+use crate::config::{Administrator, Config, JwtAlgorithm, JwtKey, ProxySecret, Tls};
 
 /// Defines a setting that is one field of the configuration.
 macro_rules! setting {
@@ -143,6 +143,22 @@ pub(super) static SETTINGS: &[Setting] = &[
         default_text: None,
         apply: |config, texts| {
             config.jwt_keys = texts.iter().map(|text| jwt_key(text)).collect::<Result<_, _>>()?;
+            Ok(())
+        },
+        show: |_| Vec::new(),
+    },
+    Setting {
+        name: "proxy.secret_file",
+        kind: Kind::Path,
+        help: "A file with the secret of CouchDB's proxy authentication, at least 16 bytes",
+        default_text: None,
+        apply: |config, texts| {
+            let secret = read(Path::new(single(texts)?))?;
+            let secret = secret.trim_ascii_end().to_vec();
+            if secret.len() < 16 {
+                return Err("the secret has less than 16 bytes".to_owned());
+            }
+            config.proxy_secret = Some(ProxySecret(secret));
             Ok(())
         },
         show: |_| Vec::new(),

@@ -1,7 +1,7 @@
 //! Sessions, passwords, tokens, users, and cross-site requests.
 
 use serde_json::{Value, json};
-use stemmadb_server::{Config, Cors, Lockout};
+use stemmadb_server::{Config, Cors, Lockout, ProxySecret};
 
 use crate::client::{ADMIN, Response, TestServer, basic};
 
@@ -52,6 +52,8 @@ fn session_begins_continues_and_ends() {
     assert_eq!(server.send("GET", "/db/d", &[("Cookie", &format!("other=1; {cookie}"))], b"").status, 200);
     let ended = server.send("DELETE", "/_session", &[("Cookie", &cookie)], b"");
     assert!(ended.header("set-cookie").unwrap().starts_with("AuthSession=; "), "{ended:?}");
+    // As in CouchDB, the server does not remember sessions: the cookie stays valid until it expires.
+    assert_eq!(server.send("GET", "/db/d", &[("Cookie", &cookie)], b"").status, 200);
     assert_eq!(server.send("GET", "/db/d", &[], b"").status, 401);
     let nobody = server.send("GET", "/_session", &[], b"").json();
     assert_eq!((&nobody["userCtx"]["name"], &nobody["info"]["authenticated"]), (&Value::Null, &Value::Null));
@@ -450,4 +452,43 @@ fn login_requires_a_form_or_json() {
         let answer = server.send("POST", "/_session", &[("Content-Type", kind)], b"name=ann&password=ann%27s");
         assert_eq!(answer.status, status, "{kind}: {answer:?}");
     }
+}
+
+#[test]
+fn trusted_proxy_names_the_user() {
+    use hmac::{Hmac, KeyInit, Mac};
+    let secret = b"the secret of the proxy";
+    let server = TestServer::with(|config| Config { proxy_secret: Some(ProxySecret(secret.to_vec())), ..config });
+    prepare(&server);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut sha1 = Hmac::<sha1::Sha1>::new_from_slice(secret).unwrap();
+    let mut sha256 = Hmac::<sha2::Sha256>::new_from_slice(secret).unwrap();
+    sha1.update(b"bob");
+    sha256.update(b"bob");
+    let tokens = [hex(&sha1.finalize().into_bytes()), hex(&sha256.finalize().into_bytes())];
+    let ask = |name: &str, token: &str, path: &str| {
+        let headers = [
+            ("X-Auth-CouchDB-UserName", name),
+            ("X-Auth-CouchDB-Roles", "staff, _admin, x"),
+            ("X-Auth-CouchDB-Token", token),
+        ];
+        server.send("GET", path, &headers, b"")
+    };
+    for token in &tokens {
+        let session = ask("bob", token, "/_session").json();
+        assert_eq!(session["userCtx"], json!({"name": "bob", "roles": ["staff", "x"]}));
+        assert_eq!((&session["info"]["authenticated"], ask("bob", token, "/db/d").status), (&json!("proxy"), 200));
+        assert_eq!(ask("bob", token, "/_all_dbs").status, 403);
+        for (name, token) in [("ann", token.as_str()), ("bob", ""), ("bob", &token[1..]), ("", token)] {
+            assert_eq!(ask(name, token, "/db/d").status, 401, "{name} {token}");
+        }
+    }
+    // Without a configured secret, the headers are ignored.
+    let other = with_users();
+    let headers = [
+        ("X-Auth-CouchDB-UserName", "bob"),
+        ("X-Auth-CouchDB-Roles", "staff"),
+        ("X-Auth-CouchDB-Token", tokens[0].as_str()),
+    ];
+    assert_eq!(other.send("GET", "/db/d", &headers, b"").status, 401);
 }

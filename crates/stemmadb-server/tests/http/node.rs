@@ -38,6 +38,8 @@ fn settings_are_read_and_changed_through_the_node_api() {
         ("cors/credentials", "true", "false"),
         ("cors/methods", "GET, PUT, POST, HEAD, DELETE", "GET, HEAD, PUT, POST, DELETE, PATCH, COPY, OPTIONS"),
         ("couch_httpd_auth/timeout", "1200", "600"),
+        ("chttpd/max_http_request_size", "2000", "67108864"),
+        ("couchdb/max_attachment_size", "1000", "4294967296"),
     ] {
         let path = format!("/_node/_local/_config/{path}");
         assert_eq!(ask(&server, "PUT", &path, Some(json!(value))), (200, json!(before)), "{path}");
@@ -49,6 +51,15 @@ fn settings_are_read_and_changed_through_the_node_api() {
         answer.header("set-cookie").unwrap().to_owned()
     };
     assert!(cookie(&server).contains("Max-Age=1200"));
+    server.database("sizes", &[]);
+    let document = |bytes: usize| server.put("/sizes/a", &json!({"text": "x".repeat(bytes)})).status;
+    assert_eq!((document(2000), document(1500)), (413, 201));
+    let file = |bytes: usize| server.send_as_admin("PUT", "/sizes/b/f", &[], &vec![b'x'; bytes]).status;
+    assert_eq!((file(1001), file(1000)), (413, 201));
+    for path in ["chttpd/max_http_request_size", "couchdb/max_attachment_size"] {
+        assert_eq!(ask(&server, "DELETE", &format!("/_node/_local/_config/{path}"), None).0, 200);
+    }
+    assert_eq!(server.put("/sizes/c", &json!({"text": "x".repeat(2000)})).status, 201);
     server.restart();
     assert_eq!(allowed(&server, "https://b.example").as_deref(), Some("https://b.example"), "the change is persistent");
     assert!(cookie(&server).contains("Max-Age=1200"));

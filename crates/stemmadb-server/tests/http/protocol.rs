@@ -678,3 +678,50 @@ fn pruned_revisions_are_not_listed() {
     }
     assert_eq!(server.get("/db/a?revs=true").json()["_revisions"]["ids"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn responses_are_compressed_for_clients_that_accept_it() {
+    use std::io::{Read, Write};
+    let server = TestServer::new();
+    let docs: Vec<_> = (0..3000).map(|n| json!({"_id": format!("d{n:04}"), "text": "some text ".repeat(5)})).collect();
+    server.database("db", &docs);
+    let authorization = crate::client::basic("admin", "secret");
+    let get = |path: &str, accepted: &str| {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        let head =
+            format!("GET {path} HTTP/1.0\r\nAuthorization: {authorization}\r\nAccept-Encoding: {accepted}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        let end = received.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let (head, body) =
+            (String::from_utf8_lossy(&received[..end]).to_ascii_lowercase(), received[end + 4..].to_vec());
+        (head.contains("content-encoding: gzip"), body)
+    };
+    // A large response is streamed, a middling one is complete.
+    for path in ["/db/_all_docs?include_docs=true", "/db/_all_docs?limit=100"] {
+        let (is_compressed, plain) = get(path, "identity");
+        assert!(!is_compressed, "{path}");
+        for accepted in ["gzip", "deflate, gzip;q=0.5, br"] {
+            let (is_compressed, body) = get(path, accepted);
+            assert!(is_compressed && body.len() * 3 < plain.len(), "{path}: {} of {}", body.len(), plain.len());
+            let mut unpacked = Vec::new();
+            flate2::read::MultiGzDecoder::new(&body[..]).read_to_end(&mut unpacked).unwrap();
+            assert!(unpacked == plain, "{path}");
+        }
+        assert!(!get(path, "gzip;q=0").0 && !get(path, "br").0, "{path}");
+    }
+    assert!(!get("/", "gzip").0, "a small response");
+    assert!(!get("/db/_changes", "gzip").0, "a feed");
+    let text = vec![b'x'; 5000];
+    assert_eq!(server.send_as_admin("PUT", "/db/a/f", &[("Content-Type", "text/plain")], &text).status, 201);
+    assert_eq!(get("/db/a/f", "gzip"), (false, text), "an attachment");
+}
+
+#[test]
+fn unsorted_queries_return_documents_in_order_of_creation() {
+    let server = TestServer::new();
+    server.database("db", &["c", "a", "b"].map(|id| json!({"_id": id, "n": 1})));
+    let found = server.post("/db/_find", &json!({"selector": {"n": 1}, "fields": ["_id"]})).json();
+    assert_eq!(found["docs"], json!([{"_id": "c"}, {"_id": "a"}, {"_id": "b"}]));
+}

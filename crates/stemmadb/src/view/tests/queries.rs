@@ -101,6 +101,45 @@ fn reductions_and_groups() {
     assert_eq!(plain.query().reduce().unwrap_err().kind(), ErrorKind::Invalid);
 }
 
+/// One row per document, whose key is the document's list.
+struct Lists;
+
+impl View for Lists {
+    type Key = Vec<String>;
+    type Value = u64;
+    type Reduced = Stats;
+
+    fn name(&self) -> &str {
+        "lists"
+    }
+
+    fn map(&self, document: &Document, rows: &mut Emitter<'_, Self::Key, Self::Value>) -> Result<()> {
+        if let Some(list) = document.get("list")? {
+            rows.emit(list.deserialize_into()?, 1);
+        }
+        Ok(())
+    }
+
+    fn reduction(&self) -> Reduction {
+        Reduction::Stats
+    }
+}
+
+#[test]
+fn keys_shorter_than_the_group_level_are_groups_of_their_own() {
+    let db = Database::in_memory();
+    for (id, list) in [("1", &["a"][..]), ("2", &["a", "b"]), ("3", &["a", "b", "c"]), ("4", &["ab"]), ("5", &[])] {
+        db.insert(id, &serde_json::json!({ "list": list })).unwrap();
+    }
+    let lists = db.view(Lists).unwrap();
+    let groups = |level| -> Vec<String> {
+        let groups = lists.query().group_level(level).unwrap().map(|group| group.unwrap());
+        groups.map(|(key, stats)| format!("{} {}", key.to_json(), stats.count)).collect()
+    };
+    assert_eq!(groups(1), ["[] 1", "[\"a\"] 3", "[\"ab\"] 1"]);
+    assert_eq!(groups(2), ["[] 1", "[\"a\"] 1", "[\"a\",\"b\"] 2", "[\"ab\"] 1"]);
+}
+
 #[test]
 fn access_controls_updates() {
     let db = library();
