@@ -63,7 +63,7 @@ pub(crate) enum Command {
     ///
     /// Creates the database if it does not exist.
     Import(Import),
-    /// Export all documents as JSON Lines
+    /// Export documents as JSON Lines or CSV
     ///
     /// Writes one JSON object per line, in the order of the latest changes, with `_id` and `_rev` first.
     /// `stemma import` reads this format.

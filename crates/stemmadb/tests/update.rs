@@ -1,7 +1,5 @@
 //! Updates by patches: single, in bulk, in transactions, and of all documents that match a query.
 
-use std::time::Duration;
-
 use serde_json::json;
 use stemmadb::{
     Database, DocumentId, Durability, Edit, ErrorKind, Expiry, Index, Options, Patch, Revision, Schema, Value, field,
@@ -173,8 +171,7 @@ fn matching_documents_change_together_or_not_at_all() {
 fn expired_documents_are_not_updated() {
     let db = database();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
-    db.insert("session", &json!({"n": 1})).unwrap();
-    db.expiration().expire("session", Some(Duration::ZERO)).unwrap();
+    db.insert("session", &json!({"n": 1, "ends": "2001-09-09T01:46:51Z"})).unwrap();
     assert_eq!(db.update("session", &Patch::new().set("n", 2)).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(db.update_where(field("n").exists(), &Patch::new().set("n", 2)).unwrap(), 0);
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use stemmadb::Value;
 
-use super::{Session, attachment};
+use super::Session;
 use crate::arguments::{Import, OnConflict};
 use crate::database::{self, Database, DocumentWrite, WriteMode};
 use crate::failure::{self, Exit, Failure, Result};
@@ -125,7 +125,10 @@ struct BadDocuments<'a> {
 impl<'a> BadDocuments<'a> {
     /// Creates the file, which must not exist, so that no documents of an earlier import are lost.
     fn create(path: &'a Path) -> Result<Self> {
-        let file = attachment::create_output(path, false)?;
+        let file = File::create_new(path).map_err(|error| {
+            Failure::new(Exit::Unavailable, format!("cannot create {}: {error}", path.display()))
+                .with_hint("give --skip-bad the name of a new file")
+        })?;
         Ok(BadDocuments { path, file: BufWriter::new(file) })
     }
 
@@ -195,17 +198,21 @@ fn write_all(
                 Err(failure) if failure.exit() == Exit::NotFound && import.on_conflict == OnConflict::Skip => {
                     tally.skipped += 1;
                 }
-                Err(failure) if text.is_some() && matches!(failure.exit(), Exit::NotFound | Exit::Usage) => {
-                    refused.push((text.unwrap_or_default(), failure.with_context(position)));
+                Err(failure) => {
+                    let failure = match failure.exit() {
+                        Exit::NotFound => {
+                            Failure::new(Exit::NotFound, format!("{position}: document {id:?} already exists"))
+                                .with_hint("--on-conflict skip keeps it, --on-conflict replace overwrites it")
+                        }
+                        _ => failure.with_context(position),
+                    };
+                    match text {
+                        Some(text) if matches!(failure.exit(), Exit::NotFound | Exit::Usage) => {
+                            refused.push((text, failure));
+                        }
+                        _ => refusal = refusal.or(Some(failure)),
+                    }
                 }
-                Err(failure) if failure.exit() == Exit::NotFound => {
-                    refusal = refusal.or_else(|| {
-                        let failure =
-                            Failure::new(Exit::NotFound, format!("{position}: document {id:?} already exists"));
-                        Some(failure.with_hint("--on-conflict skip keeps it, --on-conflict replace overwrites it"))
-                    });
-                }
-                Err(failure) => refusal = refusal.or_else(|| Some(failure.with_context(position))),
             }
         }
         if let Some(bad_documents) = &mut bad_documents {

@@ -153,10 +153,10 @@ fn help(name: Option<&str>) -> Result<()> {
                 .filter(|subcommand| !matches!(subcommand.get_name(), "shell" | "completions" | "help"));
             let line = |subcommand: &clap::Command| {
                 let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
-                format!("  {:9} {about}", subcommand.get_name())
+                format!("  {:10} {about}", subcommand.get_name())
             };
             let lines: Vec<String> = listed.map(line).collect();
-            format!("{}\n  {:9} Print help for a command\n  {:9} Exit the shell", lines.join("\n"), "help", "exit")
+            format!("{}\n  {:10} Print help for a command\n  {:10} Exit the shell", lines.join("\n"), "help", "exit")
         }
         Some(name) => match command.find_subcommand_mut(name) {
             Some(subcommand) => without_database(&subcommand.render_long_help().to_string()),

@@ -17,7 +17,6 @@ mod multipart;
 pub(crate) mod node;
 pub(crate) mod node_config;
 pub(crate) mod patch;
-pub(crate) mod patch;
 pub(crate) mod prepared;
 pub(crate) mod replicate;
 mod row_parameters;

@@ -418,8 +418,10 @@ fn insert_child(parent: &mut Value, segment: &str, value: Value) -> Result<()> {
             }
             Ok(())
         }
-        other => Err(Error::invalid(format!("a field `{segment}` can't be created in {}", other.kind()))
-            .with_hint("set the enclosing value as a whole")),
+        other => {
+            Err(Error::invalid(format!("a field `{segment}` can't be created in a value of type {}", other.kind()))
+                .with_hint("set the enclosing value as a whole"))
+        }
     }
 }
 
@@ -438,7 +440,7 @@ fn take(body: &mut Value, path: &Path, in_arrays: bool) -> Result<Option<Value>>
 fn array_of(value: &mut Value) -> Result<&mut Vec<Value>> {
     match value {
         Value::Array(elements) => Ok(elements),
-        other => Err(Error::invalid(format!("there is no array but {}", other.kind()))),
+        other => Err(Error::invalid(format!("the value is of type {}, not an array", other.kind()))),
     }
 }
 
@@ -458,7 +460,7 @@ fn calculate(
     inexact: impl Fn(f64, f64) -> f64,
 ) -> Result<Number> {
     let Value::Number(number) = current else {
-        return Err(Error::invalid(format!("there is no number but {}", current.kind())));
+        return Err(Error::invalid(format!("the value is of type {}, not a number", current.kind())));
     };
     let result = match number.is_integer() && operand.is_integer() {
         true => match (number.to_integer(), operand.to_integer()) {
@@ -557,11 +559,11 @@ mod tests {
 
     #[test]
     fn patches_that_do_not_fit_the_body_are_refused() {
-        assert!(message(r#"{"a":"x"}"#, r#"{"$inc":{"a":1}}"#).contains("no number but string"));
+        assert!(message(r#"{"a":"x"}"#, r#"{"$inc":{"a":1}}"#).contains("of type string, not a number"));
         assert!(message(r#"{"a":18446744073709551615}"#, r#"{"$inc":{"a":1}}"#).contains("out of range"));
         assert!(message(r#"{"a":1e308}"#, r#"{"$mul":{"a":10}}"#).contains("out of range"));
-        assert!(message(r#"{"a":1}"#, r#"{"$push":{"a":1}}"#).contains("no array but number"));
-        assert!(message(r#"{"a":1}"#, r#"{"$set":{"a.b":1}}"#).contains("can't be created in number"));
+        assert!(message(r#"{"a":1}"#, r#"{"$push":{"a":1}}"#).contains("of type number, not an array"));
+        assert!(message(r#"{"a":1}"#, r#"{"$set":{"a.b":1}}"#).contains("can't be created in a value of type number"));
         assert!(message(r#"{"a":[1]}"#, r#"{"$set":{"a.2":1}}"#).contains("no position `2`"));
         assert!(message(r#"{"a":[1]}"#, r#"{"$set":{"a.b":1}}"#).contains("no position `b`"));
         assert!(message(r#"{"a":[1]}"#, r#"{"$rename":{"a.0":"b"}}"#).contains("can't be renamed"));
