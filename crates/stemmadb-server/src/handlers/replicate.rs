@@ -121,6 +121,29 @@ fn job_json(job: &Arc<Job>) -> Object {
     ])
 }
 
+/// The members of a row of `_scheduler/docs`, in their order.
+const DOCUMENT_MEMBERS: [&str; 11] = [
+    "database",
+    "doc_id",
+    "id",
+    "node",
+    "source",
+    "target",
+    "state",
+    "info",
+    "error_count",
+    "last_updated",
+    "start_time",
+];
+
+/// A job as a row of `_scheduler/docs`, whose members have another order.
+fn document_json(job: &Arc<Job>) -> Object {
+    let mut all = job_json(job);
+    let mut row: Object = DOCUMENT_MEMBERS.iter().filter_map(|name| Some((*name, all.remove(name)?))).collect();
+    row.extend(all);
+    row
+}
+
 /// An object with its members in the order of CouchDB, which some clients depend on.
 fn ordered<const N: usize>(members: [(&str, Json); N]) -> Object {
     members.into_iter().map(|(name, value)| (name, Value::from_serialize(&value).unwrap_or_default())).collect()
@@ -181,7 +204,7 @@ async fn document_states(call: &Call) -> Result<Vec<Object>> {
             let id = change.id.as_str();
             let owner = JobOwner::Document(id.to_owned());
             if let Some(job) = jobs.iter().find(|job| job.owner == owner) {
-                states.push(job_json(job));
+                states.push(document_json(job));
                 continue;
             }
             let stored = ReplicationState::load(&served, id)?;

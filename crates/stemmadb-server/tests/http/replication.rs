@@ -534,4 +534,15 @@ fn replication_responses_describe_the_session() {
     assert_eq!(server.post("/_replicate", &continuous).status, 202);
     let text = server.get("/_scheduler/jobs").text;
     assert!(text.contains("\"jobs\":[{\"database\":null,\"id\":"), "{text}");
+    server.database(
+        "_replicator",
+        &[json!({"_id": "r", "source": "db", "target": "copy2", "create_target": true,
+        "continuous": true})],
+    );
+    until("the document's job runs", || server.get("/_scheduler/docs").text.contains("\"running\""));
+    let text = server.get("/_scheduler/docs").text;
+    assert!(
+        text.starts_with("{\"total_rows\":1,\"offset\":0,\"docs\":[{\"database\":\"_replicator\",\"doc_id\":"),
+        "{text}"
+    );
 }
