@@ -211,6 +211,8 @@ pub struct Limits {
     pub connection_count_per_address: usize,
     /// The maximum number of live queries, over all databases; further ones are refused with 503.
     pub watch_count: usize,
+    /// The most databases that are kept open while nobody uses them. Those not used for longest are closed.
+    pub open_databases: usize,
     /// The time that running requests have to finish when the server stops.
     pub grace: Duration,
 }
@@ -228,6 +230,7 @@ impl Default for Limits {
             connection_count: 4096,
             connection_count_per_address: 1024,
             watch_count: 10_000,
+            open_databases: 500,
             grace: Duration::from_secs(5),
         }
     }

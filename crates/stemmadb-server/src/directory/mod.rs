@@ -1,7 +1,8 @@
 //! The databases of a server: their catalog, and the open ones.
 //!
 //! The catalog, a Stemma database itself, maps names to directories. The name of a database's directory is random,
-//! never derived from the database's name. A database is opened on first use.
+//! never derived from the database's name. A database is opened on first use, and closed again when many others were
+//! used since.
 //!
 //! Invariants: a database is added to the catalog before its directory is created, and removed from it before its
 //! directory is removed. So a crash leaves at most an empty database, or a directory whose removal is completed at the
@@ -16,6 +17,7 @@ mod updates;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
@@ -38,6 +40,10 @@ pub(crate) struct Directory {
     options: Options,
     catalog: Catalog,
     slots: RwLock<BTreeMap<String, Arc<DatabaseSlot>>>,
+    /// The most databases that are kept open while nobody uses them.
+    open_max: usize,
+    /// Counts uses of databases; gives each slot the time of its last use.
+    use_count: AtomicU64,
     /// Counts creations and deletions of databases.
     changed: watch::Sender<u64>,
     updates: Arc<DatabaseUpdates>,
@@ -47,11 +53,13 @@ pub(crate) struct Directory {
 struct DatabaseSlot {
     entry: CatalogEntry,
     opened: Mutex<Option<Arc<ServedDatabase>>>,
+    /// The value of [`Directory::use_count`] at the last use.
+    last_use: AtomicU64,
 }
 
 impl DatabaseSlot {
     fn new(entry: CatalogEntry) -> Arc<Self> {
-        Arc::new(DatabaseSlot { entry, opened: Mutex::new(None) })
+        Arc::new(DatabaseSlot { entry, opened: Mutex::new(None), last_use: AtomicU64::new(0) })
     }
 }
 
@@ -79,7 +87,16 @@ impl Directory {
         let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
         let options =
             Options::new().durability(config.durability).cache_bytes(config.cache_bytes).memory_bytes(memory_bytes);
-        Ok(Directory { path, options, catalog, slots: RwLock::new(slots), changed: watch::channel(0).0, updates })
+        Ok(Directory {
+            path,
+            options,
+            catalog,
+            slots: RwLock::new(slots),
+            open_max: config.limits.open_databases,
+            use_count: AtomicU64::new(0),
+            changed: watch::channel(0).0,
+            updates,
+        })
     }
 
     /// The server's id, which is stored in the directory.
@@ -132,12 +149,24 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn open_database(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
-        let slot = self.slot(name)?;
+        let slot = match self.slot(name) {
+            Ok(slot) => slot,
+            Err(_) => {
+                let (this, name) = (self.clone(), name.to_owned());
+                blocking(move || this.adopt(&name)).await?
+            }
+        };
+        slot.last_use.store(self.use_count.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone()) {
             return Ok(served);
         }
         let this = self.clone();
-        blocking(move || this.open_blocking(&slot)).await
+        let opening = blocking(move || {
+            let served = this.open_blocking(&slot)?;
+            this.close_unused();
+            Ok(served)
+        });
+        opening.await
     }
 
     fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<ServedDatabase>> {
@@ -150,6 +179,29 @@ impl Directory {
         }
         let served = ServedDatabase::open(&slot.entry, &self.path, self.options.clone(), &self.updates)?;
         Ok(opened.insert(Arc::new(served)).clone())
+    }
+
+    /// Closes the databases that were not used for longest if too many are open. One that is in use stays open.
+    fn close_unused(&self) {
+        let is_open = |slot: &&Arc<DatabaseSlot>| slot.opened.try_lock().is_none_or(|opened| opened.is_some());
+        let mut open: Vec<_> = self.slots.read().values().filter(is_open).cloned().collect();
+        if open.len() <= self.open_max {
+            return;
+        }
+        // A few more than needed, so that not every opening closes one.
+        let mut excess = open.len() - self.open_max + self.open_max / 16;
+        open.sort_unstable_by_key(|slot| slot.last_use.load(Ordering::Relaxed));
+        for slot in open {
+            if excess == 0 {
+                return;
+            }
+            // Whoever uses a database, such as a request or a replication, has a reference to it.
+            let Some(mut opened) = slot.opened.try_lock() else { continue };
+            if let Some(served) = opened.take_if(|served| Arc::strong_count(served) == 1) {
+                served.close();
+                excess -= 1;
+            }
+        }
     }
 
     /// Creates the database `name`.
@@ -169,7 +221,12 @@ impl Directory {
             let slot = DatabaseSlot::new(entry);
             slots.insert(name, slot.clone());
             drop(slots);
-            this.open_blocking(&slot)?;
+            if let Err(failure) = this.open_blocking(&slot) {
+                // A database that could not be created does not exist.
+                this.forget(&slot)?;
+                return Err(failure);
+            }
+            this.close_unused();
             this.updates.record(&slot.entry.name, "created");
             this.changed.send_modify(|count| *count += 1);
             Ok(())
@@ -194,20 +251,55 @@ impl Directory {
     pub(crate) async fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            let mut slots = this.slots.write();
-            let slot = slots.get(&name).cloned().ok_or_else(Failure::no_database)?;
-            this.catalog.remove(&slot.entry)?;
-            slots.remove(&name);
-            drop(slots);
+            let slot = this.slot(&name)?;
+            this.forget(&slot)?;
             this.updates.record(&name, "deleted");
             this.changed.send_modify(|count| *count += 1);
-            if let Some(served) = slot.opened.lock().take() {
-                served.close();
-            }
-            remove(&this.path.join(&slot.entry.directory))?;
-            this.catalog.removed(&slot.entry.directory)
+            Ok(())
         })
         .await
+    }
+
+    /// Removes a database from the catalog, closes it, and removes its directory.
+    fn forget(&self, slot: &DatabaseSlot) -> Result<()> {
+        let mut slots = self.slots.write();
+        let is_listed = slots.get(&slot.entry.name).is_some_and(|listed| std::ptr::eq(&**listed, slot));
+        if !is_listed {
+            return Err(Failure::no_database());
+        }
+        self.catalog.remove(&slot.entry)?;
+        slots.remove(&slot.entry.name);
+        drop(slots);
+        if let Some(served) = slot.opened.lock().take() {
+            served.close();
+        }
+        remove(&self.path.join(&slot.entry.directory))?;
+        self.catalog.removed(&slot.entry.directory)
+    }
+
+    /// Adds a database that was copied into the directory as `name.stemma` while the server runs. Blocks.
+    fn adopt(&self, name: &str) -> Result<Arc<DatabaseSlot>> {
+        let entry = CatalogEntry::adopted(name);
+        let is_named = name::check(name).is_ok() && !name.contains('/');
+        if !is_named || !self.path.join(&entry.directory).join("log").is_dir() {
+            return Err(Failure::no_database());
+        }
+        let mut slots = self.slots.write();
+        if let Some(slot) = slots.get(name) {
+            return Ok(slot.clone());
+        }
+        // It could be the directory of a database of another name, or of one that is being removed.
+        let is_known = slots.values().any(|slot| slot.entry.directory == entry.directory);
+        if is_known || self.catalog.removals()?.contains(&entry.directory) {
+            return Err(Failure::no_database());
+        }
+        self.catalog.add(&entry)?;
+        let slot = DatabaseSlot::new(entry);
+        slots.insert(name.to_owned(), slot.clone());
+        drop(slots);
+        self.updates.record(name, "created");
+        self.changed.send_modify(|count| *count += 1);
+        Ok(slot)
     }
 
     /// Sets the `_security` of the database `name`.

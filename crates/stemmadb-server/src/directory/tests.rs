@@ -72,3 +72,67 @@ fn databases_copied_by_hand_are_added() {
         assert!(library.database().get("solaris").unwrap().is_some());
     });
 }
+
+#[test]
+fn a_database_copied_in_while_the_server_runs_is_served() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        assert_eq!(directory.open_database("library").await.err().unwrap().status(), StatusCode::NOT_FOUND);
+        let by_hand = stemmadb::Database::open(root.path().join("library.stemma")).unwrap();
+        by_hand.insert("solaris", &serde_json::json!({"year": 1961})).unwrap();
+        by_hand.close().unwrap();
+        let library = directory.open_database("library").await.unwrap();
+        assert!(library.database().get("solaris").unwrap().is_some());
+        assert_eq!(directory.names(), ["library"]);
+        // The directory of a database is not adopted under its own name.
+        directory.create("other").await.unwrap();
+        let other = directory.slot("other").unwrap().entry.directory.clone();
+        let own_name = other.strip_suffix(".stemma").unwrap();
+        assert_eq!(directory.open_database(own_name).await.err().unwrap().status(), StatusCode::NOT_FOUND);
+        directory.close();
+    });
+}
+
+#[test]
+fn a_database_that_can_not_be_created_is_not_left_behind() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut directory = Directory::open(&Config::new(root.path())).unwrap();
+        // No directory can be created in a file.
+        directory.path = root.path().join("file");
+        std::fs::write(&directory.path, "").unwrap();
+        let directory = Arc::new(directory);
+        assert!(directory.create("a").await.is_err());
+        assert!(directory.names().is_empty() && directory.catalog.entries().unwrap().is_empty());
+        assert_eq!(directory.open_database("a").await.err().unwrap().status(), StatusCode::NOT_FOUND);
+    });
+}
+
+#[test]
+fn databases_that_were_not_used_for_longest_are_closed() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut config = Config::new(root.path());
+        config.limits.open_databases = 4;
+        let directory = Arc::new(Directory::open(&config).unwrap());
+        directory.create("held").await.unwrap();
+        let held = directory.open_database("held").await.unwrap();
+        for number in 0..20 {
+            let name = format!("d{number}");
+            directory.create(&name).await.unwrap();
+            let served = directory.open_database(&name).await.unwrap();
+            served.database().insert("x", &serde_json::json!({"n": number})).unwrap();
+        }
+        assert!(directory.opened().len() <= 5, "{}", directory.opened().len());
+        assert!(!held.is_closed(), "a database in use stays open");
+        held.database().insert("x", &serde_json::json!({})).unwrap();
+        for number in 0..20 {
+            let served = directory.open_database(&format!("d{number}")).await.unwrap();
+            let document = served.database().get("x").unwrap().unwrap();
+            assert_eq!(document.get("n").unwrap(), Some(stemmadb::Value::from(number)));
+        }
+        assert!(directory.opened().len() <= 5);
+        directory.close();
+    });
+}

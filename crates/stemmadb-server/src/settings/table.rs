@@ -244,6 +244,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("limits.watch_count" Count limits.watch_count,
         "Maximum number of live queries; more are refused with 503"
     ),
+    setting!("limits.open_databases" Count limits.open_databases,
+        "Maximum number of databases that stay open while not in use"
+    ),
     setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];
 
