@@ -57,7 +57,7 @@ impl Operation {
 
 crate::sync::thread_local! {
     /// The running operations of this thread: the address of the store, and the operation.
-    static RUNNING: RefCell<Vec<(usize, Operation)>> = RefCell::new(Vec::new());
+    static RUNNING: RefCell<Vec<(usize, Operation)>> = RefCell::default();
 }
 
 /// An operation that this thread is running, until dropped.
