@@ -11,6 +11,7 @@ mod catalog;
 mod extensions;
 mod name;
 mod served;
+mod space;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -67,10 +68,14 @@ impl Directory {
         let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY))?;
         for removed in catalog.removals()? {
             remove(&path.join(&removed))?;
-            catalog.removed(&removed)?;
+            // On a full disk, the next start records it.
+            if catalog.takes_writes() {
+                catalog.removed(&removed)?;
+            }
         }
         let known: Vec<_> = catalog.entries()?;
-        for name in unlisted_databases(&path, &known)? {
+        let unlisted = if catalog.takes_writes() { unlisted_databases(&path, &known)? } else { Vec::new() };
+        for name in unlisted {
             catalog.add(&CatalogEntry::adopted(&name))?;
         }
         let slots =
@@ -133,7 +138,9 @@ impl Directory {
     /// 404 if there is none.
     pub(crate) async fn open_database(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
         let slot = self.slot(name)?;
-        if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone()) {
+        if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone())
+            && !served.is_recoverable(&self.path)
+        {
             return Ok(served);
         }
         let this = self.clone();
@@ -142,9 +149,13 @@ impl Directory {
 
     fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<ServedDatabase>> {
         let mut opened = slot.opened.lock();
-        if let Some(served) = &*opened {
-            return Ok(served.clone());
+        match &*opened {
+            Some(served) if !served.is_recoverable(&self.path) => return Ok(served.clone()),
+            // There is space again on a disk that was full.
+            Some(served) => served.close(),
+            None => {}
         }
+        *opened = None;
         if !self.contains(&slot.entry.name) {
             return Err(Failure::no_database());
         }
@@ -254,6 +265,7 @@ impl Directory {
                 served.close();
             }
         }
+        self.catalog.close();
     }
 }
 
