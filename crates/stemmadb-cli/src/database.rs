@@ -19,7 +19,7 @@ use stemmadb::{
 };
 
 use crate::arguments::DurabilityChoice;
-use crate::failure::{Exit, Failure, Result};
+use crate::failure::{Exit, Failure, Result, WriteObstacle};
 use crate::output::Printable;
 use crate::progress::Progress;
 pub(crate) use attachments::AttachmentReader;
@@ -37,6 +37,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// An open database.
 pub(crate) struct Database {
     inner: stemmadb::Database,
+    /// Why it was opened for reading only, if the disk is full.
+    full_disk: Option<Failure>,
 }
 
 /// A document to write.
@@ -101,14 +103,24 @@ pub(crate) struct ChangesRequest {
 
 /// Opening and closing.
 impl Database {
-    /// Opens the existing database at `path`; read-only if the file system does not permit writes.
+    /// Opens the existing database at `path`; read-only if the file system does not permit writes, or has no space for
+    /// those of recovery.
     pub(crate) fn open_existing(path: &Path) -> Result<Self> {
         let refused = match Self::open(path, Options::new().create(false)) {
-            Err(failure) if failure.is_read_only() => failure,
+            Err(failure) if failure.write_obstacle().is_some() => failure,
             opened => return opened,
         };
         // If the read-only open fails too, report the original error: it names the cause.
-        Self::open(path, Options::new().create(false).read_only(true)).map_err(|_| refused)
+        match Self::open(path, Options::new().create(false).read_only(true)) {
+            Ok(opened) => Ok(Database { full_disk: Some(refused).filter(is_of_full_disk), ..opened }),
+            Err(_) => Err(refused),
+        }
+    }
+
+    /// The error for `failure`: on a full disk, that of opening the database for writing.
+    pub(crate) fn cause_of(&mut self, failure: Failure) -> Failure {
+        let is_refused_write = failure.exit() == Exit::Unavailable && failure.write_obstacle().is_none();
+        self.full_disk.take().filter(|_| is_refused_write).unwrap_or(failure)
     }
 
     /// Opens the database at `path`, creating it if it does not exist.
@@ -119,7 +131,7 @@ impl Database {
     /// Opens the database at `path`; returns `None` if another process has it open.
     pub(crate) fn open_if_unlocked(path: &Path) -> Result<Option<Self>> {
         match stemmadb::Database::open_with(path, Options::new().create(false)) {
-            Ok(inner) => Ok(Some(Database { inner })),
+            Ok(inner) => Ok(Some(Database { inner, full_disk: None })),
             Err(error) if is_locked(&error) => Ok(None),
             Err(error) => Err(open_failure(error)),
         }
@@ -132,7 +144,7 @@ impl Database {
                 Err(error) if is_locked(&error) && start.elapsed() < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                opened => return Ok(Database { inner: opened.map_err(open_failure)? }),
+                opened => return Ok(Database { inner: opened.map_err(open_failure)?, full_disk: None }),
             }
         }
     }
@@ -141,13 +153,17 @@ impl Database {
     pub(crate) fn rebuild(path: &Path, progress: &Progress) -> Result<Self> {
         let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
         let inner = stemmadb::Database::rebuild(path, Options::new().create(false), show).map_err(open_failure)?;
-        Ok(Database { inner })
+        Ok(Database { inner, full_disk: None })
     }
 
     /// Flushes all writes and closes the database.
     pub(crate) fn close(self) -> Result<()> {
         Ok(self.inner.close()?)
     }
+}
+
+fn is_of_full_disk(failure: &Failure) -> bool {
+    failure.write_obstacle() == Some(WriteObstacle::Full)
 }
 
 /// Whether opening failed because the database is open in this or another process.

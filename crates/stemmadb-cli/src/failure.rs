@@ -3,7 +3,7 @@
 //! An error is an `error: …` line and any number of `hint: …` lines on standard error. The exit status is its kind.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{ErrorKind as IoErrorKind, Write as _};
 
 use stemmadb::ErrorKind;
 
@@ -29,6 +29,15 @@ pub(crate) enum Exit {
     Locked = 6,
 }
 
+/// Why a disk takes no writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteObstacle {
+    /// The file system is read-only, or permission was denied.
+    Forbidden,
+    /// No space is left.
+    Full,
+}
+
 /// An error with its exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -37,14 +46,14 @@ pub(crate) struct Failure {
     hints: Vec<String>,
     /// Print nothing.
     quiet: bool,
-    /// The file system is read-only or permission was denied.
-    read_only: bool,
+    /// Why the disk takes no writes, if that is the cause.
+    write_obstacle: Option<WriteObstacle>,
 }
 
 impl Failure {
     /// Creates a failure; `message` begins in lower case and has no full stop.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Failure { exit, message: message.into(), hints: Vec::new(), quiet: false, read_only: false }
+        Failure { exit, message: message.into(), hints: Vec::new(), quiet: false, write_obstacle: None }
     }
 
     /// Invalid command line or input.
@@ -59,12 +68,12 @@ impl Failure {
 
     /// A failure that prints nothing and only sets the exit status.
     pub(crate) fn silent(exit: Exit) -> Self {
-        Failure { exit, message: String::new(), hints: Vec::new(), quiet: true, read_only: false }
+        Failure { exit, message: String::new(), hints: Vec::new(), quiet: true, write_obstacle: None }
     }
 
     /// An error writing to standard output. A closed pipe counts as success: the reader needs no more data.
     pub(crate) fn output(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
+        if error.kind() == IoErrorKind::BrokenPipe {
             return Self::silent(Exit::Done);
         }
         Self::new(Exit::Unavailable, format!("cannot write the output: {error}"))
@@ -91,9 +100,9 @@ impl Failure {
         self
     }
 
-    /// Whether the cause is a read-only file system or missing write permission.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
+    /// Why the disk takes no writes, if that is the cause.
+    pub(crate) fn write_obstacle(&self) -> Option<WriteObstacle> {
+        self.write_obstacle
     }
 
     /// The exit status.
@@ -134,8 +143,10 @@ impl From<stemmadb::Error> for Failure {
         };
         let mut failure = Failure::new(exit, error.message());
         let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
-        failure.read_only = source.is_some_and(|source| {
-            matches!(source.kind(), std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied)
+        failure.write_obstacle = source.and_then(|source| match source.kind() {
+            IoErrorKind::ReadOnlyFilesystem | IoErrorKind::PermissionDenied => Some(WriteObstacle::Forbidden),
+            IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => Some(WriteObstacle::Full),
+            _ => None,
         });
         match error.hint() {
             Some(hint) => failure.with_hint(hint),
@@ -194,7 +205,7 @@ mod tests {
 
     #[test]
     fn closed_pipe_is_success() {
-        let failure = Failure::output(std::io::ErrorKind::BrokenPipe.into());
+        let failure = Failure::output(IoErrorKind::BrokenPipe.into());
         assert_eq!(failure.exit(), Exit::Done);
         assert!(failure.quiet);
     }

@@ -90,8 +90,8 @@ impl Session<'_> {
 }
 
 /// Runs `act` and closes the database in any case. A failure of `act` takes precedence over one of closing.
-fn run_and_close<T>(database: Database, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
-    let outcome = act(&database);
+fn run_and_close<T>(mut database: Database, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+    let outcome = act(&database).map_err(|failure| database.cause_of(failure));
     let closed = database.close();
     let outcome = outcome?;
     closed?;

@@ -3,13 +3,15 @@
 //! It also has a document for each directory that is being removed, the server's own records (administrators, tokens,
 //! settings), and the server's id in a `_local` document.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use stemmadb::{Database, Document, Sequence, Value};
+use stemmadb::{Database, Document, Options, Sequence, Value};
 use uuid::Uuid;
 
+use super::space::{self, WriteState};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 
@@ -37,7 +39,8 @@ struct DatabaseRecord {
 }
 
 pub(super) struct Catalog {
-    database: Database,
+    path: PathBuf,
+    opened: Mutex<(Database, WriteState)>,
     server_id: String,
 }
 
@@ -73,7 +76,7 @@ const REMOVAL_PREFIX: &str = "removal:";
 
 impl Catalog {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let database = Database::open(path)?;
+        let (database, write_state) = space::open(path, &Options::new())?;
         let stored = database.local_documents().get(SERVER_RECORD)?;
         let stored = stored.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
         let server_id = match stored {
@@ -84,7 +87,32 @@ impl Catalog {
                 id
             }
         };
-        Ok(Catalog { database, server_id })
+        Ok(Catalog { path: path.to_owned(), opened: Mutex::new((database, write_state)), server_id })
+    }
+
+    /// The open database; opened again if the disk was full and has space again.
+    fn database(&self) -> Database {
+        let mut opened = self.opened.lock();
+        if opened.1.is_recoverable(&self.path) {
+            // What fails here fails for the caller, too.
+            opened.0.clone().close().ok();
+            if let Ok(again) = space::open(&self.path, &Options::new()) {
+                *opened = again;
+            }
+        }
+        opened.0.clone()
+    }
+
+    /// Whether the disk is not full.
+    pub(super) fn takes_writes(&self) -> bool {
+        self.opened.lock().1.takes_writes()
+    }
+
+    /// Closes the database. Later operations fail.
+    pub(super) fn close(&self) {
+        if let Err(error) = self.database().close() {
+            tracing::error!(target: "stemma::database", "closing the catalog: {error}");
+        }
     }
 
     /// Returns the `_local` record `name`, and whether `make` has just created it.
@@ -94,11 +122,11 @@ impl Catalog {
         make: impl FnOnce() -> Result<serde_json::Value>,
     ) -> Result<(Value, bool)> {
         let id = format!("_local/{name}");
-        if let Some((_, value)) = self.database.local_documents().get(&id)? {
+        if let Some((_, value)) = self.database().local_documents().get(&id)? {
             return Ok((value, false));
         }
         let made = make()?;
-        self.database.local_documents().put(&id, None, &made)?;
+        self.database().local_documents().put(&id, None, &made)?;
         Ok((Value::from_serialize(&made)?, true))
     }
 
@@ -124,21 +152,21 @@ impl Catalog {
     }
 
     fn documents(&self) -> Result<Vec<Document>> {
-        let changes = self.database.changes(Sequence::ZERO)?.documents(true).run();
+        let changes = self.database().changes(Sequence::ZERO)?.documents(true).run();
         let documents = changes.filter_map(|change| change.map(|change| change.document).transpose());
         let documents: Vec<_> = documents.collect::<Result<_, _>>()?;
         Ok(documents.into_iter().filter(|document| !document.is_deleted()).collect())
     }
 
     pub(super) fn add(&self, entry: &CatalogEntry) -> Result<()> {
-        self.database.insert(&database_id(&entry.name), &entry.to_record()?)?;
+        self.database().insert(&database_id(&entry.name), &entry.to_record()?)?;
         Ok(())
     }
 
     /// Removes a database and records that its directory must be removed.
     pub(super) fn remove(&self, entry: &CatalogEntry) -> Result<()> {
         let id = database_id(&entry.name);
-        self.database.write(|transaction| {
+        self.database().write(|transaction| {
             if let Some(document) = transaction.get(&id)? {
                 transaction.delete(&id, document.revision())?;
             }
@@ -157,8 +185,8 @@ impl Catalog {
     /// Records that `directory` was removed.
     pub(super) fn removed(&self, directory: &str) -> Result<()> {
         let id = format!("{REMOVAL_PREFIX}{directory}");
-        if let Some(document) = self.database.get(&id)? {
-            self.database.delete(&id, document.revision())?;
+        if let Some(document) = self.database().get(&id)? {
+            self.database().delete(&id, document.revision())?;
         }
         Ok(())
     }
@@ -185,24 +213,24 @@ impl Catalog {
     }
 
     pub(super) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
-        self.database.upsert(&format!("{kind}:{name}"), value)?;
+        self.database().upsert(&format!("{kind}:{name}"), value)?;
         Ok(())
     }
 
     pub(super) fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
         let id = format!("{kind}:{name}");
-        if let Some(document) = self.database.get(&id)? {
-            self.database.delete(&id, document.revision())?;
+        if let Some(document) = self.database().get(&id)? {
+            self.database().delete(&id, document.revision())?;
         }
         Ok(())
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut DatabaseRecord)) -> Result<()> {
         let id = database_id(name);
-        let document = self.database.get(&id)?.ok_or_else(Failure::no_database)?;
+        let document = self.database().get(&id)?.ok_or_else(Failure::no_database)?;
         let mut record: DatabaseRecord = document.to()?;
         change(&mut record);
-        self.database.replace(&id, document.revision(), &record)?;
+        self.database().replace(&id, document.revision(), &record)?;
         Ok(())
     }
 }

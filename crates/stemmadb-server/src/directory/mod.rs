@@ -12,6 +12,7 @@ mod catalog;
 mod extensions;
 mod name;
 mod served;
+mod space;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -75,10 +76,14 @@ impl Directory {
         let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY))?;
         for removed in catalog.removals()? {
             remove(&path.join(&removed))?;
-            catalog.removed(&removed)?;
+            // On a full disk, the next start records it.
+            if catalog.takes_writes() {
+                catalog.removed(&removed)?;
+            }
         }
         let known: Vec<_> = catalog.entries()?;
-        for name in unlisted_databases(&path, &known)? {
+        let unlisted = if catalog.takes_writes() { unlisted_databases(&path, &known)? } else { Vec::new() };
+        for name in unlisted {
             catalog.add(&CatalogEntry::adopted(&name))?;
         }
         let slots =
@@ -157,7 +162,9 @@ impl Directory {
             }
         };
         slot.last_use.store(self.use_count.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone()) {
+        if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone())
+            && !served.is_recoverable(&self.path)
+        {
             return Ok(served);
         }
         let this = self.clone();
@@ -171,9 +178,13 @@ impl Directory {
 
     fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<ServedDatabase>> {
         let mut opened = slot.opened.lock();
-        if let Some(served) = &*opened {
-            return Ok(served.clone());
+        match &*opened {
+            Some(served) if !served.is_recoverable(&self.path) => return Ok(served.clone()),
+            // There is space again on a disk that was full.
+            Some(served) => served.close(),
+            None => {}
         }
+        *opened = None;
         if !self.contains(&slot.entry.name) {
             return Err(Failure::no_database());
         }
@@ -346,6 +357,7 @@ impl Directory {
                 served.close();
             }
         }
+        self.catalog.close();
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hyper::StatusCode;
 use md5::{Digest as _, Md5};
 use parking_lot::{Mutex, RwLock};
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 use super::catalog::CatalogEntry;
 use super::extensions::Extensions;
+use super::space::{self, WriteState};
 use super::updates::DatabaseUpdates;
 use crate::auth::Security;
 use crate::error::{Failure, Result};
@@ -36,6 +38,7 @@ pub(crate) struct ServedDatabase {
     writers: ConcurrencyTracker,
     /// Whether the last write that ran alone took less than [`QUICK_WRITE`].
     was_write_quick: AtomicBool,
+    write_state: WriteState,
     /// The subscription to new sequences; `None` once the database is closed.
     notifier: Mutex<Option<Notifier>>,
 }
@@ -57,7 +60,8 @@ impl ServedDatabase {
             Some(revs_limit) => options.revs_limit(revs_limit),
             None => options,
         };
-        Ok(Self::from_database(entry, Database::open_with(directory.join(&entry.directory), options)?, updates))
+        let (database, write_state) = space::open(&directory.join(&entry.directory), &options)?;
+        Ok(ServedDatabase { write_state, ..Self::from_database(entry, database, updates) })
     }
 
     /// Wraps the open database of an entry.
@@ -85,6 +89,7 @@ impl ServedDatabase {
             is_compacting: false.into(),
             writers: ConcurrencyTracker::default(),
             was_write_quick: false.into(),
+            write_state: WriteState::new(true),
             notifier: Mutex::new(Some(notifier)),
         }
     }
@@ -178,7 +183,7 @@ impl ServedDatabase {
             let served = self.clone();
             let work = move || {
                 let _counted = writer;
-                work(&served)
+                served.noting_failure(work(&served))
             };
             return blocking(work).await;
         }
@@ -189,7 +194,27 @@ impl ServedDatabase {
             false => tokio::task::block_in_place(|| work(self)),
         };
         self.was_write_quick.store(start.elapsed() < QUICK_WRITE, Ordering::Relaxed);
-        result
+        self.noting_failure(result)
+    }
+
+    /// Finds out whether a failed write ended all writes.
+    fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|failure| {
+            if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
+                self.write_state.note_failed_write(&self.database);
+            }
+        })
+    }
+
+    /// As if the disk had been full when the database was opened.
+    #[cfg(test)]
+    pub(super) fn without_writes(self) -> Self {
+        ServedDatabase { write_state: WriteState::new(false), ..self }
+    }
+
+    /// Whether the disk was full and the database takes no writes, but may if it is opened again.
+    pub(super) fn is_recoverable(&self, directory: &Path) -> bool {
+        self.write_state.is_recoverable(directory)
     }
 
     /// Compacts the database in the background, unless a compaction is running.

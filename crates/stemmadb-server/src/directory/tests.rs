@@ -136,3 +136,31 @@ fn databases_that_were_not_used_for_longest_are_closed() {
         directory.close();
     });
 }
+
+/// A database that was opened for reading only, because the disk was full, takes writes once there is space.
+#[test]
+fn databases_are_opened_again_once_there_is_space() {
+    let root = tempfile::tempdir().unwrap();
+    let config = Config::new(root.path());
+    block_on(async {
+        let directory = Arc::new(Directory::open(&config).unwrap());
+        directory.create("a").await.unwrap();
+        let writable = directory.open_database("a").await.unwrap();
+        writable.database().insert("x", &serde_json::json!({"n": 1})).unwrap();
+        writable.close();
+        let slot = directory.slot("a").unwrap();
+        let path = root.path().join(&slot.entry.directory);
+        let database = stemmadb::Database::open_with(path, Options::new().read_only(true)).unwrap();
+        let full = ServedDatabase::from_database(&slot.entry, database, &directory.updates).without_writes();
+        *slot.opened.lock() = Some(Arc::new(full));
+        let served = directory.open_database("a").await.unwrap();
+        assert!(served.database().get("x").unwrap().is_some(), "it can be read");
+        assert!(served.database().insert("y", &serde_json::json!({})).is_err());
+        let begin = std::time::Instant::now();
+        while directory.open_database("a").await.unwrap().database().insert("y", &serde_json::json!({})).is_err() {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is not opened again");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert!(directory.open_database("a").await.unwrap().database().get("x").unwrap().is_some());
+    });
+}
