@@ -414,6 +414,7 @@ impl Case {
             }
             Edit::Insert { body, .. } | Edit::Replace { body, .. } | Edit::Upsert { body, .. } => Some(body.clone()),
             Edit::Delete { .. } => Some(Value::Object(Default::default())),
+            Edit::Update { .. } => unreachable!("{}", oracle::NO_UPDATES),
             Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{}", oracle::NO_FILES),
         };
         if let Some(value) = value {

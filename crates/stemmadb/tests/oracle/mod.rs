@@ -16,6 +16,9 @@ use stemmadb::{Edit, ErrorKind, Revision, Value};
 /// Attachments have their own tests.
 pub(crate) const NO_FILES: &str = "the model's documents have no files";
 
+/// The engine turns an update into a replacement; updates have their own tests.
+pub(crate) const NO_UPDATES: &str = "the model replaces documents";
+
 /// The expected contents of a database.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Oracle {
@@ -67,6 +70,7 @@ impl Oracle {
                 let counts_down = revisions.windows(2).all(|pair| pair[1].generation() + 1 == pair[0].generation());
                 if revisions.is_empty() || !counts_down { Err(ErrorKind::Invalid) } else { Ok(None) }
             }
+            Edit::Update { .. } => unreachable!("{NO_UPDATES}"),
             Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{NO_FILES}"),
         }
     }
@@ -84,6 +88,7 @@ impl Oracle {
                 let value = Value::Object(Default::default());
                 (std::iter::once(revision).chain(parent).collect(), Body { deleted: true, value })
             }
+            Edit::Update { .. } => unreachable!("{NO_UPDATES}"),
             Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{NO_FILES}"),
         };
         let document = self.documents.entry(edit.id().as_str().to_owned()).or_default();
