@@ -36,9 +36,7 @@ const STYLES: Styles = Styles::styled()
     subcommand_value_name = "COMMAND",
     subcommand_help_heading = "Commands",
     override_usage = "stemma <COMMAND> <DATABASE> [ARGUMENTS]",
-    after_help = "Examples:\n  \
-        stemma import library.stemma books.jsonl\n  \
-        stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\
+    after_help = "Example: stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\
         `stemma COMMAND --help` describes a command, with examples.",
     after_long_help = "Examples:\n\n  \
         stemma import library.stemma books.jsonl --id-field isbn\n  \
@@ -177,6 +175,7 @@ pub(crate) enum Command {
     ///
     /// For bash, add `source <(stemma completions bash)` to ~/.bashrc. For fish, run `stemma completions fish >
     /// ~/.config/fish/completions/stemma.fish`. For zsh, write it to a file named _stemma in a directory of $fpath.
+    #[command(hide = true)]
     Completions(Completions),
     /// Start an interactive shell
     ///

@@ -613,7 +613,7 @@ impl LiveQuery {
     /// Calls `visit` with each new event: first one for each document in the initial result, later the changes to it.
     pub(crate) fn poll(&mut self, db: &Database, mut visit: impl FnMut(Object) -> Result<()>) -> Result<()> {
         let mut watch = match self.suspended.take() {
-            Some(suspended) => db.inner.resume(suspended)?,
+            Some(suspended) => suspended.resume(&db.inner)?,
             None => db.inner.watch(Selector::parse(&self.selector)?)?,
         };
         while let Some(delta) = watch.next_within(Duration::ZERO)? {

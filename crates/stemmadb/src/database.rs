@@ -37,6 +37,7 @@ pub use files::Files;
 pub use indexes::Indexes;
 pub use local_documents::LocalDocuments;
 pub use maintenance::Maintenance;
+pub use salvage::salvage_database;
 pub use schemas::Schemas;
 pub use views::Views;
 
@@ -423,14 +424,6 @@ impl Database {
         Watch::new(self.store(), &self.handle.hub, query.into())
     }
 
-    /// Resumes a suspended live query. Its first delta is what changed since the suspension, if anything did.
-    ///
-    /// # Errors
-    /// `Invalid` if it was suspended in another database.
-    pub fn resume(&self, suspended: SuspendedWatch) -> Result<Watch> {
-        Watch::resume(self.store(), &self.handle.hub, suspended)
-    }
-
     /// Subscribes to future changes of the values whose paths match one of the patterns.
     ///
     /// A pattern has levels separated by `/`: field names from the document down, and positions of array elements. `+`
@@ -442,15 +435,6 @@ impl Database {
     /// `Invalid` if a pattern is wrong, or if there is none.
     pub fn subscribe_paths<P: AsRef<str>>(&self, patterns: impl IntoIterator<Item = P>) -> Result<PathSubscription> {
         PathSubscription::new(self.store(), &self.handle.hub, patterns)
-    }
-
-    /// Calls `callback` with the newest sequence once now and then after each publication, until the returned
-    /// [`Notifier`] is dropped.
-    ///
-    /// The callback runs on the writers' threads, so it must neither block nor use the database. One call may stand for
-    /// several publications.
-    pub fn on_publish(&self, callback: impl Fn(Sequence) + Send + Sync + 'static) -> Notifier {
-        self.store().parts.publisher.notify(Box::new(callback))
     }
 
     /// Returns the newest published sequence.
@@ -557,5 +541,26 @@ impl Drop for Handle {
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Database").field("path", &self.path()).field("sequence", &self.sequence()).finish()
+    }
+}
+
+impl SuspendedWatch {
+    /// Resumes the live query. Its first delta is what changed since the suspension, if anything did.
+    ///
+    /// # Errors
+    /// `Invalid` if it was suspended in another database.
+    pub fn resume(self, database: &Database) -> Result<Watch> {
+        Watch::resume(database.store(), &database.handle.hub, self)
+    }
+}
+
+impl Notifier {
+    /// Calls `callback` with the newest sequence once now and then after each publication, until the `Notifier` is
+    /// dropped.
+    ///
+    /// The callback runs on the writers' threads, so it must neither block nor use the database. One call may stand for
+    /// several publications.
+    pub fn new(database: &Database, callback: impl Fn(Sequence) + Send + Sync + 'static) -> Notifier {
+        database.store().parts.publisher.notify(Box::new(callback))
     }
 }

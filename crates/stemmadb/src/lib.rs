@@ -125,8 +125,9 @@ pub mod handles {
     pub use crate::database::{Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
 }
 
-/// Results of [`Database::salvage`].
+/// Reading what is left of a damaged database.
 pub mod salvage {
+    pub use crate::database::salvage_database;
     pub use crate::engine::{SalvageReport, Salvaged, SalvagedRevision};
     pub use crate::log::Skipped;
 }

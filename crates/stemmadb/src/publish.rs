@@ -89,7 +89,7 @@ pub(crate) struct Listener {
 /// A callback that receives the newest sequence.
 type PublishCallback = Box<dyn Fn(Sequence) + Send + Sync>;
 
-/// The registration of a callback with [`Database::on_publish`](crate::Database::on_publish); dropping it unregisters
+/// The registration of a callback that is called after each publication; dropping it unregisters
 /// the callback.
 #[must_use = "the calls end when this is dropped"]
 pub struct Notifier {

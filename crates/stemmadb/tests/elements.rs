@@ -53,6 +53,7 @@ fn paths_that_need_brackets_are_hinted_at() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("`lines.product`") && found[0].contains("`lines[].product`"), "{found:?}");
     assert_eq!(db.find(field("n").ge(0)).sort("tags.x").hints().unwrap().len(), 1);
+    assert_eq!(db.find(field("lines.product").eq(1)).after("of another query").hints().unwrap().len(), 1);
     for fine in [field("n").eq(-1), field("lines.0.product").eq(1), field("none.x").eq(1), field("lines[].x").eq(1)] {
         assert_eq!(hints(fine.clone()), Vec::<String>::new(), "{fine}");
     }

@@ -451,7 +451,7 @@ fn small_content_is_salvaged_once() {
     }
     db.close().unwrap();
     let mut lengths = Vec::new();
-    let report = Database::salvage(&path, |item| {
+    let report = stemmadb::salvage::salvage_database(&path, |item| {
         if let Salvaged::Content { mut content, .. } = item {
             lengths.push(std::io::copy(&mut content, &mut std::io::sink())?);
         }

@@ -155,7 +155,7 @@ fn was_written(id: &str, deleted: bool, found: &Value) -> bool {
 fn salvage(from: &Path, is_right: impl Fn(&str, bool, &Value) -> bool) -> (Database, SalvageReport) {
     let db = Database::in_memory();
     let mut edits = Vec::new();
-    let report = Database::salvage(from, |found| {
+    let report = stemmadb::salvage::salvage_database(from, |found| {
         match found {
             Salvaged::Revision(found) => {
                 assert!(is_right(found.id.as_str(), found.deleted, &found.body), "never written: {found:?}");
@@ -378,7 +378,7 @@ fn a_smear_loses_only_the_records_that_it_touches() {
             continue;
         }
         let mut found = BTreeSet::new();
-        let report = Database::salvage(&path, |item| {
+        let report = stemmadb::salvage::salvage_database(&path, |item| {
             if let Salvaged::Revision(revision) = item {
                 let number = revision.id.as_str().trim_start_matches("document-").trim_end_matches("-end");
                 let number = number.parse().unwrap();

@@ -239,7 +239,7 @@ fn run_case(seed: u64) {
                 write(&db, &mut random);
                 for (reader, suspended) in readers.iter_mut().zip(suspended) {
                     reader.record_result(&db);
-                    reader.watch = Some(db.resume(suspended).unwrap());
+                    reader.watch = Some(suspended.resume(&db).unwrap());
                 }
             }
             _ => {
@@ -379,8 +379,8 @@ fn watch_resumes_only_on_its_own_database() {
     let mut watch = one.watch(Selector::everything()).unwrap();
     watch.next_delta().unwrap();
     let suspended = watch.suspend().unwrap();
-    assert_eq!(other.resume(suspended.clone()).err().unwrap().kind(), ErrorKind::Invalid);
-    assert!(one.resume(suspended).unwrap().next_within(NOW).unwrap().is_none());
+    assert_eq!(suspended.clone().resume(&other).err().unwrap().kind(), ErrorKind::Invalid);
+    assert!(suspended.resume(&one).unwrap().next_within(NOW).unwrap().is_none());
 }
 
 #[test]

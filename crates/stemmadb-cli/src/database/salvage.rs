@@ -22,7 +22,7 @@ pub(crate) enum SalvagedItem {
 /// Calls `visit` with each readable item of the database at `path`.
 pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result<()>) -> Result<SalvageReport> {
     let mut stopped = None;
-    let outcome = stemmadb::Database::salvage(path, |salvaged| {
+    let outcome = stemmadb::salvage::salvage_database(path, |salvaged| {
         let item = match salvaged {
             Salvaged::Revision(revision) => SalvagedItem::Document(revision_object(revision)),
             Salvaged::Local { id, deleted, body, .. } => SalvagedItem::Document(object(&id, deleted, [], body)),

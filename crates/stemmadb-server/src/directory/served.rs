@@ -69,7 +69,7 @@ impl ServedDatabase {
         let security = RwLock::new(Arc::new(entry.security.clone()));
         let (sender, published) = watch::channel(database.sequence());
         let (updates, updated_name) = (updates.clone(), entry.name.clone());
-        let notifier = database.on_publish(move |sequence| {
+        let notifier = Notifier::new(&database, move |sequence| {
             if sender.send_replace(sequence) < sequence {
                 updates.record(&updated_name, "updated");
             }

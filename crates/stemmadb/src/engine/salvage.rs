@@ -29,7 +29,7 @@ const UNDECODABLE: &str = "whole records that need others";
 
 /// One item recovered from a damaged database.
 ///
-/// Passed to the callback of [`salvage`](crate::Database::salvage).
+/// Passed to the callback of [`salvage_database`](crate::salvage::salvage_database).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Salvaged {

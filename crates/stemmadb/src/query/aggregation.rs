@@ -40,8 +40,8 @@ const GROUP_PATHS_MAX: usize = 8;
 /// # let db = Database::in_memory();
 /// db.insert("a", &serde_json::json!({"city": "Oslo", "price": 5}))?;
 /// db.insert("b", &serde_json::json!({"city": "Oslo", "price": 7}))?;
-/// let request = stemmadb::Value::parse(r#"{"group_by": "city", "figures": {"n": "count", "mean": {"average": "price"}}}"#)?;
-/// let rows = Aggregation::parse(&request)?.rows(&db.snapshot()?)?;
+/// let request = r#"{"group_by": "city", "figures": {"n": "count", "mean": {"average": "price"}}}"#;
+/// let rows = Aggregation::parse(&request.parse()?)?.rows(&db.snapshot()?)?;
 /// assert_eq!(rows[0].1.get("mean").and_then(|mean| mean.as_f64()), Some(6.0));
 /// # Ok(())
 /// # }

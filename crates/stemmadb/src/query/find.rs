@@ -245,8 +245,8 @@ impl Find {
 
     /// Returns the distinct values at `path` of the matching documents, in collation order.
     ///
-    /// Documents without a value contribute nothing. In a path, `[]` stands for each element of an array: `tags[]` gives
-    /// all tags. Equal values (`1` and `1.0`) are one value, and whole numbers are
+    /// Documents without a value contribute nothing. In a path, `[]` stands for each element of an array, of which
+    /// scalars count: `tags[]` gives all tags. Equal values (`1` and `1.0`) are one value, and whole numbers are
     /// returned as integers. Ignores sort, limit and skip, as do all aggregating methods.
     ///
     /// Cost: one step per distinct value in the index, or reading the matching documents if that is cheaper.

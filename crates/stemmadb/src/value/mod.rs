@@ -5,8 +5,8 @@
 //! - [`collate`]: the collation order of values, and keys whose byte order equals it.
 //! - [`pack`](mod@pack), [`packed`], [`shapes`]: the packed form, in which one field is read without decoding the rest.
 //! - [`canonical`](mod@canonical): the canonical bytes that a revision hash is computed over.
-//! - [`path`], [`element_path`]: paths to fields, and to the elements of arrays; [`patch`]: changes of parts of a document; [`serialize`], [`deserialize`]: conversion
-//!   from and to Rust types through serde.
+//! - [`path`], [`element_path`]: paths to fields, and to the elements of arrays; [`patch`]: changes of parts of a
+//!   document; [`serialize`], [`deserialize`]: conversion from and to Rust types through serde.
 //!
 //! Invariants: for any input bytes, no function here panics, recurses deeper than [`DEPTH_MAX`], or uses more memory
 //! than a small multiple of the input. A value built by a program may be deeper; [`Value::check`] and packing reject

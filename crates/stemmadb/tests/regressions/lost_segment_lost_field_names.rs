@@ -28,7 +28,7 @@ fn lost_segment_does_not_affect_documents_in_others() {
     let kept = segments.pop().unwrap();
     segments.iter().for_each(|file| std::fs::remove_file(file).unwrap());
     let mut numbers = Vec::new();
-    let report = Database::salvage(&path, |found| {
+    let report = stemmadb::salvage::salvage_database(&path, |found| {
         if let Salvaged::Revision(revision) = found {
             numbers.push(revision.body.get("number").unwrap().as_u64().unwrap());
         }

@@ -25,7 +25,7 @@ fn damage(path: &std::path::Path, text: &str) {
 /// Salvages a database into a new one.
 fn salvage_all(path: &std::path::Path) -> (Database, SalvageReport) {
     let db = Database::in_memory();
-    let report = Database::salvage(path, |found| {
+    let report = stemmadb::salvage::salvage_database(path, |found| {
         if let Salvaged::Revision(found) = found {
             let edit = Edit::Foreign {
                 id: found.id,

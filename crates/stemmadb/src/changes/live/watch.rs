@@ -48,7 +48,7 @@ pub struct Watch {
 }
 
 /// A watch saved between two openings of a database; created by [`Watch::suspend`], continued by
-/// [`Database::resume`](crate::Database::resume). See [`Watch`] for an example.
+/// [`SuspendedWatch::resume`]. See [`Watch`] for an example.
 #[derive(Debug, Clone)]
 pub struct SuspendedWatch {
     query: Query,

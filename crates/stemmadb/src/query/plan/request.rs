@@ -258,6 +258,11 @@ impl Query {
         self.prepare().map(|_| ())
     }
 
+    /// The query without its continuation token.
+    pub(crate) fn from_beginning(&self) -> Query {
+        Query { after: None, ..self.clone() }
+    }
+
     /// Validates the query and normalizes its selector.
     pub(crate) fn prepare(&self) -> Result<Prepared> {
         if let Some(deferred_error) = &self.deferred_error {
