@@ -14,7 +14,7 @@ use crate::value::Path;
 /// A hint for each path of the selector and the sort order that leads to a value only with `[]` for the elements of an
 /// array. Costs some lookups in the path dictionary.
 pub(in crate::query) fn hints(source: &impl QuerySource, query: &Query) -> Result<Vec<String>> {
-    let prepared = query.from_beginning().prepare()?;
+    let prepared = query.without_token().prepare()?;
     let mut paths: BTreeSet<&Path> = prepared.sort.keys.iter().map(|key| &key.path).collect();
     add_paths(&prepared.normal, &mut paths);
     let catalog = Catalog::of(source);

@@ -259,7 +259,7 @@ impl Query {
     }
 
     /// The query without its continuation token.
-    pub(crate) fn from_beginning(&self) -> Query {
+    pub(crate) fn without_token(&self) -> Query {
         Query { after: None, ..self.clone() }
     }
 
