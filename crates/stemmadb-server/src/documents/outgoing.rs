@@ -76,17 +76,23 @@ impl DocumentPrinter<'_> {
         if !document.write_json_fields(out)? {
             out.truncate(body_start);
         }
-        let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
+        let branch = branches.iter().find(|branch| branch.revisions.contains(document.revision()));
         self.print_files(document, branch, out)?;
-        self.print_revisions(document, branch, branches, out);
+        self.print_revisions(document, branch, branches, out)?;
         print_state(self.served, document, out)?;
         out.push(b'}');
         Ok(())
     }
 
-    fn print_revisions(&self, document: &Document, branch: Option<&Branch>, branches: &[Branch], out: &mut Vec<u8>) {
+    fn print_revisions(
+        &self,
+        document: &Document,
+        branch: Option<&Branch>,
+        branches: &[Branch],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let own = [*document.revision()];
-        let path = branch.map_or(&own[..], |branch| &branch.revisions);
+        let path = branch.map_or(&own[..], |branch| branch.path_from(document.revision()));
         if self.show.revs {
             out.extend_from_slice(b",\"_revisions\":{\"start\":");
             push(out, document.revision().generation());
@@ -96,12 +102,18 @@ impl DocumentPrinter<'_> {
         }
         if self.show.revs_info {
             out.extend_from_slice(b",\"_revs_info\":[");
+            let leaf = branch.and_then(|branch| branch.revisions.first());
+            let stored = match leaf {
+                Some(leaf) => self.snapshot.stored_ancestors(document.id().as_str(), leaf)?,
+                None => Vec::new(),
+            };
             for (at, revision) in path.iter().enumerate() {
-                // The database stores bodies of leaf revisions only.
-                let status = match (at, document.is_deleted()) {
-                    (0, true) => "deleted",
-                    (0, false) => "available",
-                    _ => "missing",
+                let own = (at == 0).then(|| document.is_deleted());
+                let older = || stored.iter().find(|(stored, _)| stored == revision).map(|(_, deleted)| *deleted);
+                let status = match own.or_else(older) {
+                    Some(true) => "deleted",
+                    Some(false) => "available",
+                    None => "missing",
                 };
                 let comma = if at == 0 { "" } else { "," };
                 push(out, format_args!("{comma}{{\"rev\":\"{revision}\",\"status\":\"{status}\"}}"));
@@ -125,6 +137,7 @@ impl DocumentPrinter<'_> {
         if self.show.local_seq {
             push(out, format_args!(",\"_local_seq\":{}", document.sequence()));
         }
+        Ok(())
     }
 
     fn print_files(&self, document: &Document, branch: Option<&Branch>, out: &mut Vec<u8>) -> Result<()> {

@@ -91,7 +91,7 @@ pub(super) async fn write_document_part(
     branches: &[Branch],
     out: &mut ResponseWriter,
 ) -> Result<()> {
-    let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
+    let branch = branches.iter().find(|branch| branch.revisions.contains(document.revision()));
     let files = document.attachments()?;
     if files.iter().any(|file| printer.show.files.includes_content(file, branch)) {
         let inner = Uuid::new_v4().simple().to_string();
@@ -111,7 +111,7 @@ async fn write_related(
     boundary: &str,
     out: &mut ResponseWriter,
 ) -> Result<()> {
-    let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
+    let branch = branches.iter().find(|branch| branch.revisions.contains(document.revision()));
     out.buffer.extend_from_slice(format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n").as_bytes());
     printer.print_with_branches(document, branches, &mut out.buffer)?;
     for file in document.attachments()?.iter().filter(|file| printer.show.files.includes_content(file, branch)) {

@@ -33,7 +33,7 @@ pub(crate) fn patch(
         let Some(current) = served.database().get(id)? else { return Err(Failure::missing()) };
         let document = match revision {
             Some(revision) if revision != *current.revision() => {
-                served.database().get_revision(id, &revision)?.ok_or_else(Failure::conflict)?
+                served.database().snapshot()?.get_leaf(id, &revision)?.ok_or_else(Failure::conflict)?
             }
             _ => current,
         };

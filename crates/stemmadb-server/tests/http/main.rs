@@ -10,6 +10,7 @@ mod introspection;
 mod jwt;
 mod matrix;
 mod node;
+mod old_revisions;
 mod openapi;
 mod patch;
 mod protocol;

@@ -46,6 +46,12 @@ const EXPLICIT_BYTES_MIN: u64 = 4096;
 /// Frames of a segment are rewritten together until they have this size, in bytes.
 const GROUP_BYTES: usize = 64 << 10;
 
+/// A number that no segment has.
+const NO_SEGMENT: u32 = 0;
+
+/// How many documents are pruned while the writer lock is held.
+const PRUNED_TOGETHER: usize = 256;
+
 /// The approximate maximum size of one append, in bytes. Snapshot records may take far more space than the frame that
 /// they are written for.
 pub(super) const RELOCATION_BYTES: usize = 8 << 20;
@@ -73,6 +79,8 @@ impl Store {
         self.refuse_if_closed()?;
         let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
+        self.hide_superseded_revisions()?;
+        self.prune_ancestors()?;
         self.checkpoint()?;
         let bytes_before = self.parts.log.file_bytes()?;
         // Nothing is reused from here on: a reused file keeps its length.
@@ -93,6 +101,34 @@ impl Store {
         self.parts.tree.merge_all()?;
         let held_bytes: u64 = retired.iter().map(RetiredSegment::held_bytes).sum();
         Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
+    }
+
+    /// Ends the reading of revisions that were replaced before now, whether or not their records are removed.
+    fn hide_superseded_revisions(&self) -> Result<()> {
+        let end = self.parts.log.end();
+        let mut tree = self.parts.tree.write()?;
+        meta::put_compacted_before(&mut tree, end)?;
+        tree.commit()?;
+        self.parts.set_compacted_before(end);
+        Ok(())
+    }
+
+    /// Removes ancestors beyond `revs_limit`, which may have been lowered since their documents were written.
+    fn prune_ancestors(&self) -> Result<()> {
+        let revs_limit = self.parts.revs_limit();
+        let numbers = self.snapshot()?.documents_with_more_revisions(revs_limit)?;
+        for numbers in numbers.chunks(PRUNED_TOGETHER) {
+            self.make_room()?;
+            let mut writer = self.writer.lock();
+            self.refuse_if_closed()?;
+            let snapshot = self.newest_snapshot()?;
+            let mut moved = Relocation::default();
+            for number in numbers {
+                moved.prune(&snapshot, *number, revs_limit)?;
+            }
+            self.append_relocated(&mut writer, moved)?;
+        }
+        Ok(())
     }
 
     /// Whether the live share of the active segment is below that of segments which an explicit compaction rewrites, or
@@ -379,7 +415,10 @@ impl Relocation {
         let leaf = document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position);
         if let Some(leaf) = leaf.cloned() {
             if !document.is_moved(&leaf) {
-                self.push(document, &leaf, record.body);
+                // A predecessor in this segment is not relocated.
+                let predecessor = record.predecessor_of(position);
+                let predecessor = predecessor.filter(|older| older.position.segment() != position.segment());
+                self.push(document, &leaf, record.body, predecessor);
             }
             return Ok(());
         }
@@ -392,7 +431,7 @@ impl Relocation {
             let needed = (distance + record.path.len() - 1).min(ancestry.len() - 1);
             if (leaf.payload.logged_ancestors as usize) < needed {
                 let read = snapshot.leaf_document(&document.state, leaf)?;
-                self.push(document, leaf, read.packed_bytes());
+                self.push(document, leaf, read.packed_bytes(), None);
             }
         }
         self.keep_sequence(snapshot, document, record, position)
@@ -416,7 +455,7 @@ impl Relocation {
         }
         let Some(winner) = document.state.tree.winner().cloned() else { return Ok(()) };
         let read = snapshot.leaf_document(&document.state, &winner)?;
-        self.push(document, &winner, read.packed_bytes());
+        self.push(document, &winner, read.packed_bytes(), None);
         Ok(())
     }
 
@@ -464,12 +503,23 @@ impl Relocation {
         let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
         for leaf in leaves.iter().filter(|leaf| leaf.payload.position.segment() == segment) {
             let read = snapshot.leaf_document(&document.state, leaf)?;
-            self.push(document, leaf, read.packed_bytes());
+            self.push(document, leaf, read.packed_bytes(), None);
         }
         let offset = self.payload.len() as u32;
         let row = DocumentRow::encode(&document.snapshot_state(offset))?;
         let length = Record::Snapshot { number: document.state.number, row: &row }.encode(&mut self.payload);
         document.snapshot_record = Some(RecordLocation { position: LogPosition::new(0, offset), length });
+        Ok(())
+    }
+
+    /// Removes the document's ancestors beyond `revs_limit`. A snapshot record makes that permanent.
+    fn prune(&mut self, snapshot: &Snapshot, number: DocumentNumber, revs_limit: usize) -> Result<()> {
+        let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
+        if document.state.tree.prune(revs_limit) {
+            document.state.replay_mode = document.state.replay_mode.after(true);
+            self.write_snapshot_record(snapshot, &mut document, NO_SEGMENT)?;
+        }
+        self.documents.insert(number, document);
         Ok(())
     }
 
@@ -484,7 +534,13 @@ impl Relocation {
         Ok(Some(RelocatedDocument { state, leaves: SmallVec::new(), snapshot_record: None }))
     }
 
-    fn push(&mut self, document: &mut RelocatedDocument, leaf: &Leaf<StoredRevision>, body: &[u8]) {
+    fn push(
+        &mut self,
+        document: &mut RelocatedDocument,
+        leaf: &Leaf<StoredRevision>,
+        body: &[u8],
+        predecessor: Option<RecordLocation>,
+    ) {
         debug_assert!(
             document.state.tree.leaf(&leaf.revision).is_some(),
             "compaction relocates only the records of current leaves"
@@ -506,6 +562,7 @@ impl Relocation {
             sequence: state.sequence,
             id: state.id.as_str(),
             path: path.into(),
+            predecessor,
             body,
         };
         let length = Record::Revision(record).encode(&mut self.payload);

@@ -59,6 +59,7 @@ struct TreeState {
     live_bytes: BTreeMap<u32, u64>,
     /// Whether the tree has all terms that this version derives from documents.
     has_current_terms: bool,
+    compacted_before: LogPosition,
 }
 
 impl TreeState {
@@ -76,6 +77,7 @@ impl TreeState {
             settings: meta::settings(&snapshot)?,
             live_bytes: meta::live_bytes(&snapshot)?,
             has_current_terms: meta::has_current_terms(&snapshot)?,
+            compacted_before: meta::compacted_before(&snapshot)?,
         })
     }
 
@@ -131,10 +133,11 @@ impl Store {
         // 7. Restore the declared indexes, and assemble the store at the checkpoint's counters.
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, .. } = state;
         let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.start_at(&checkpoint, persisted);
+            store.parts.set_compacted_before(compacted_before);
         }
 
         // 8. Replay the whole log into an empty tree, or the frames after the checkpoint into memtables.
@@ -189,6 +192,7 @@ impl Store {
             has_expiries: false.into(),
             publisher: publish::Publisher::new(),
             revs_limit: options.revs_limit.max(1).into(),
+            compacted_before: LogPosition::START.to_u64().into(),
             options,
         };
         let writer = Writer {

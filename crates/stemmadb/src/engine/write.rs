@@ -27,7 +27,7 @@ use crate::engine::unique::{self, UniqueKeys};
 use crate::index::{self, DeclaredIndexes, DocumentNumber, DocumentTerms, difference};
 use crate::layout::record::PrunedAncestors;
 use crate::log::{Blob, Digest, LogPosition};
-use crate::memtable::{DocumentState, Memtable, ReplayMode, StoredRevision};
+use crate::memtable::{DocumentState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::StoreParts;
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::read::snapshot::Snapshot;
@@ -128,6 +128,7 @@ struct StagedEdit {
     path: SmallVec<[Revision; 2]>,
     deleted: bool,
     pruned: PrunedAncestors,
+    predecessor: Option<Predecessor>,
     body: Body,
     /// The previous winner, if it was live and is no longer the winner.
     old: Option<Document>,
@@ -140,12 +141,44 @@ struct StagedEdit {
     checks_uniqueness: bool,
 }
 
+/// The leaf that a revision replaces.
+#[derive(Debug, Clone, Copy)]
+enum Predecessor {
+    /// Its record is in the log.
+    Logged(RecordLocation),
+    /// It was written by the same transaction.
+    Staged(Revision),
+}
+
+impl Predecessor {
+    /// The leaf of `tree` among the ancestors in `path`.
+    fn of(tree: &RevisionTree<StoredRevision>, path: &[Revision]) -> Option<Self> {
+        let leaf = path[1..].iter().find_map(|ancestor| tree.leaf(ancestor))?;
+        let StoredRevision { position, length, .. } = leaf.payload;
+        Some(match length {
+            0 => Predecessor::Staged(leaf.revision),
+            _ => Predecessor::Logged(RecordLocation { position, length }),
+        })
+    }
+}
+
 impl StagedEdit {
     /// An edit that does not change the winner.
     fn new(state: DocumentState, planned: PlannedRevision, pruned: PrunedAncestors, body: Body) -> Self {
         let PlannedRevision { path, deleted } = planned;
-        let (old, old_terms, promoted, new_terms) = (None, None, None, None);
-        StagedEdit { state, path, deleted, pruned, body, old, old_terms, promoted, new_terms, checks_uniqueness: true }
+        StagedEdit {
+            state,
+            path,
+            deleted,
+            pruned,
+            predecessor: None,
+            body,
+            old: None,
+            old_terms: None,
+            promoted: None,
+            new_terms: None,
+            checks_uniqueness: true,
+        }
     }
 }
 
@@ -539,6 +572,7 @@ impl<'a> Transaction<'a> {
         if matches!(outcome, MergeOutcome::Unchanged) {
             return Ok(None);
         }
+        let predecessor = Predecessor::of(&old.tree, &planned.path);
         let (planned, body) = self.keep_existing_leaf(&old, planned, body)?;
         let replay_mode = old.replay_mode.after(has_extra_ancestors);
         let mut state =
@@ -547,7 +581,7 @@ impl<'a> Transaction<'a> {
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);
         if new_winner == old_winner {
             state.body = old.body.clone();
-            return Ok(Some(StagedEdit::new(state, planned, pruned, body.packed)));
+            return Ok(Some(StagedEdit { predecessor, ..StagedEdit::new(state, planned, pruned, body.packed) }));
         }
         let old = if old.is_live() { Some(self.winner(&old)?) } else { None };
         let old_terms = old.as_ref().map(|old| self.terms_of(old)).transpose()?;
@@ -564,6 +598,7 @@ impl<'a> Transaction<'a> {
             }
         }
         Ok(Some(StagedEdit {
+            predecessor,
             old,
             old_terms,
             promoted,

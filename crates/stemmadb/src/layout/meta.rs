@@ -3,6 +3,7 @@
 //! | key | value |
 //! |---|---|
 //! | `checkpoint` | log position to replay from, next sequence, next document number |
+//! | `compacted` | log position of the last explicit compaction: older records of replaced revisions are not read |
 //! | `settings` | the settings the index was built with, as JSON |
 //! | `terms` | the version of the terms derived from documents besides those of their values: 1, their collection |
 //! | `path/` + number | parent and name of a path |
@@ -25,6 +26,7 @@ use crate::tree::{Direction, Slice, Table, TreeSnapshot, TreeTransaction};
 use crate::value::{ShapeNumber, Shapes};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
+const COMPACTED: &[u8] = b"compacted";
 const SETTINGS: &[u8] = b"settings";
 const TERMS: &[u8] = b"terms";
 const PATH: &[u8] = b"path/";
@@ -61,6 +63,18 @@ pub(crate) fn put_checkpoint(tree: &mut TreeTransaction<'_>, checkpoint: &Checkp
     put_varint(&mut value, checkpoint.next_sequence.0);
     put_varint(&mut value, checkpoint.next_number.0);
     tree.put(Table::Meta, CHECKPOINT, &value)
+}
+
+/// The log position of the last explicit compaction; none if there was none since the tree was built.
+pub(crate) fn compacted_before(tree: &TreeSnapshot) -> Result<LogPosition> {
+    let Some(value) = tree.get(Table::Meta, COMPACTED)? else { return Ok(LogPosition::START) };
+    Ok(LogPosition::from_u64(Reader::new(&value).varint()?))
+}
+
+pub(crate) fn put_compacted_before(tree: &mut TreeTransaction<'_>, position: LogPosition) -> Result<()> {
+    let mut value = Vec::new();
+    put_varint(&mut value, position.to_u64());
+    tree.put(Table::Meta, COMPACTED, &value)
 }
 
 pub(crate) fn settings(tree: &TreeSnapshot) -> Result<Option<Vec<u8>>> {

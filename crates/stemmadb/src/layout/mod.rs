@@ -202,6 +202,11 @@ impl<'a> DocumentRow<'a> {
         Ok(DocumentState { replay_mode: ReplayMode::Snapshot(location), ..state })
     }
 
+    /// Whether the revision tree may have more than `count` revisions: each takes 16 bytes at least.
+    pub(crate) fn may_have_revisions(&self, count: usize) -> bool {
+        self.tree.len() / 16 > count
+    }
+
     /// The document's state; costs a walk over the revision tree.
     pub(crate) fn state(&self, number: DocumentNumber) -> Result<DocumentState> {
         let mut rest = self.tree;
@@ -334,6 +339,7 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
         sequence: Sequence(1),
         id: "solaris",
         path: smallvec::smallvec![*revision],
+        predecessor: None,
         body,
     };
     let mut bytes = Vec::new();

@@ -16,11 +16,12 @@
 //! - 6 snapshot: document number, then its row as in the tree (see `layout`); replaces all older records of the
 //!   document
 //! - 7 content: flags (1), digest (32), then the content of an attachment; nothing if a flag says that it was removed
+//! - 8 revision with a predecessor: position and length of the predecessor's record, then the fields of kind 1
 
 use smallvec::SmallVec;
 
 use crate::index::DocumentNumber;
-use crate::log::{Digest, Frame};
+use crate::log::{Digest, Frame, LogPosition};
 use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
 use crate::varint;
@@ -72,6 +73,9 @@ pub(crate) struct RevisionRecord<'a> {
     pub(crate) id: &'a str,
     /// This revision, then the ancestors that this record names, newest first.
     pub(crate) path: SmallVec<[Revision; 2]>,
+    /// The record of the leaf that this revision replaced, if it was stored when this record was written. A position
+    /// in segment 0 is relative: it counts back from this record. Compaction may have removed the record since.
+    pub(crate) predecessor: Option<RecordLocation>,
     pub(crate) body: &'a [u8],
 }
 
@@ -82,6 +86,7 @@ const KIND_SETTINGS: u8 = 4;
 const KIND_LEAVES: u8 = 5;
 const KIND_SNAPSHOT: u8 = 6;
 const KIND_CONTENT: u8 = 7;
+const KIND_SUCCESSOR: u8 = 8;
 
 /// Document numbers are below this bound, so that counting up from any of them can't overflow.
 const NUMBER_END: u64 = 1 << 56;
@@ -161,7 +166,7 @@ impl Record<'_> {
         let end = reader.at + length;
         let covered = bytes.get(CHECKSUM_BYTES..end).ok_or_else(damaged)?;
         // Cheap: a search for records tries every offset.
-        if !matches!(bytes.get(reader.at), Some(KIND_REVISION..=KIND_CONTENT)) {
+        if !matches!(bytes.get(reader.at), Some(KIND_REVISION..=KIND_SUCCESSOR)) {
             return Err(damaged());
         }
         if crc32c::crc32c(covered) != u32::from_be_bytes(*checksum) {
@@ -199,7 +204,15 @@ impl RevisionRecord<'_> {
             PrunedAncestors::Nothing => FLAG_RECORDS_PRUNING,
             PrunedAncestors::Beyond(_) => FLAG_RECORDS_PRUNING | FLAG_PRUNED,
         };
-        fields.extend([KIND_REVISION, flags(self.deleted, self.relocated) | pruning_flags]);
+        match self.predecessor {
+            None => fields.push(KIND_REVISION),
+            Some(RecordLocation { position, length }) => {
+                fields.push(KIND_SUCCESSOR);
+                put_varint(fields, position.to_u64());
+                put_varint(fields, u64::from(length));
+            }
+        }
+        fields.push(flags(self.deleted, self.relocated) | pruning_flags);
         if let PrunedAncestors::Beyond(revs_limit) = self.pruned {
             put_varint(fields, revs_limit as u64);
         }
@@ -211,6 +224,13 @@ impl RevisionRecord<'_> {
         put_varint(fields, self.path.len() as u64 - 1);
         self.path[1..].iter().for_each(|ancestor| fields.extend_from_slice(ancestor.hash()));
         fields.extend_from_slice(self.body);
+    }
+
+    /// The location of the predecessor's record, for this record at `position`.
+    pub(crate) fn predecessor_of(&self, position: LogPosition) -> Option<RecordLocation> {
+        let RecordLocation { position: stored, length } = self.predecessor?;
+        let position = if stored.segment() == 0 { position.back(stored.offset()) } else { stored };
+        Some(RecordLocation { position, length })
     }
 
     /// The number of ancestors that the record names.
@@ -309,7 +329,12 @@ impl<'a> Reader<'a> {
 
     fn record(&mut self) -> Result<Record<'a>> {
         match self.byte()? {
-            KIND_REVISION => Ok(Record::Revision(self.revision_record()?)),
+            KIND_REVISION => Ok(Record::Revision(self.revision_record(None)?)),
+            KIND_SUCCESSOR => {
+                let position = LogPosition::from_u64(self.varint()?);
+                let predecessor = RecordLocation { position, length: self.small()? };
+                Ok(Record::Revision(self.revision_record(Some(predecessor))?))
+            }
             KIND_LOCAL => {
                 let flags = self.byte()?;
                 let (deleted, relocated) = (flags & FLAG_DELETED != 0, flags & FLAG_RELOCATED != 0);
@@ -340,7 +365,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn revision_record(&mut self) -> Result<RevisionRecord<'a>> {
+    fn revision_record(&mut self, predecessor: Option<RecordLocation>) -> Result<RevisionRecord<'a>> {
         let flags = self.byte()?;
         let pruned = self.pruned(flags)?;
         let number = self.number()?;
@@ -359,7 +384,8 @@ impl<'a> Reader<'a> {
         }
         let deleted = flags & FLAG_DELETED != 0;
         let relocated = flags & FLAG_RELOCATED != 0;
-        Ok(RevisionRecord { deleted, relocated, pruned, number, sequence, id, path, body: self.rest() })
+        let body = self.rest();
+        Ok(RevisionRecord { deleted, relocated, pruned, number, sequence, id, path, predecessor, body })
     }
 
     fn pruned(&mut self, flags: u8) -> Result<PrunedAncestors> {

@@ -78,6 +78,12 @@ impl SegmentSet {
     pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         self.log.read_since(&self.list, position, bytes, out)
     }
+
+    /// Whether the segment can be read: it was not retired before this snapshot was taken.
+    pub(crate) fn contains(&self, segment: u32) -> bool {
+        // The newest segments may not have files yet.
+        segment > self.log.last_segment().number || self.list.find_since(segment).is_some()
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod attachments;
 mod events;
 mod fetch;
+mod lineage;
 mod listing;
 mod local_documents;
 mod parts;

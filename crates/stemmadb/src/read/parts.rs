@@ -6,7 +6,7 @@ use crate::Result;
 use crate::cache::{CachedResult, ReadCaches};
 use crate::document::Document;
 use crate::index::{DeclaredIndexes, PathNumber, Paths, Policy};
-use crate::log::{Blobs, Log};
+use crate::log::{Blobs, Log, LogPosition};
 use crate::options::Options;
 use crate::publish::Publisher;
 use crate::read::read_timestamp::has_expired;
@@ -34,6 +34,8 @@ pub(crate) struct StoreParts {
     pub(crate) caches: ReadCaches,
     /// How many revisions of each branch are kept in a revision tree.
     pub(crate) revs_limit: AtomicUsize,
+    /// The log position of the last explicit compaction: older records of replaced revisions are not read any more.
+    pub(crate) compacted_before: AtomicU64,
 }
 
 impl StoreParts {
@@ -45,12 +47,22 @@ impl StoreParts {
         self.tree.refuse_if_closed()
     }
 
+    /// Records of replaced revisions before this position count as removed.
+    pub(crate) fn compacted_before(&self) -> LogPosition {
+        LogPosition::from_u64(self.compacted_before.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_compacted_before(&self, position: LogPosition) {
+        self.compacted_before.store(position.to_u64(), Ordering::Release);
+    }
+
     /// How many revisions of each branch are kept in a revision tree.
     pub(crate) fn revs_limit(&self) -> usize {
         self.revs_limit.load(Ordering::Relaxed)
     }
 
-    /// Sets how many revisions of each branch are kept. Applied to each document when it is next written.
+    /// Sets how many revisions of each branch are kept. Applied to each document when it is next written, and to all
+    /// by an explicit compaction.
     pub(crate) fn set_revs_limit(&self, revs_limit: usize) {
         self.revs_limit.store(revs_limit.max(1), Ordering::Relaxed);
     }

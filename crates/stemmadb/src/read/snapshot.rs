@@ -2,6 +2,7 @@
 //!
 //! A lookup searches the memtables from newest to oldest, then the tree. Index lookups are in `postings.rs`.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -124,14 +125,27 @@ impl Snapshot {
     }
 
     /// Reads the revision `revision` of the document `id`, deleted or not, if its body is still stored. The bodies of
-    /// all leaves are.
+    /// all leaves are; those of replaced revisions until compaction removes them, which happens in the background too.
+    ///
+    /// Costs one read of the log for a leaf, and one for each revision between it and an older revision.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn get_revision(&self, id: &str, revision: &Revision) -> Result<Option<Document>> {
         let Some(state) = self.state_by_id(id)? else { return Ok(None) };
-        let leaf = state.tree.leaves().find(|leaf| leaf.revision == *revision).cloned();
-        leaf.map(|leaf| self.leaf_document(&state, &leaf)).transpose()
+        match state.tree.leaf(revision) {
+            Some(leaf) => self.leaf_document(&state, leaf).map(Some),
+            None => self.superseded(&state, revision),
+        }
+    }
+
+    /// Like [`Snapshot::get_revision`], for leaves only: the revisions that can be replaced or replicated.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn get_leaf(&self, id: &str, revision: &Revision) -> Result<Option<Document>> {
+        let Some(state) = self.state_by_id(id)? else { return Ok(None) };
+        state.tree.leaf(revision).map(|leaf| self.leaf_document(&state, leaf)).transpose()
     }
 
     /// Lists the branches of the document `id`: every leaf, the winner first, each with its ancestors, newest first.
@@ -237,6 +251,30 @@ impl Snapshot {
 
     pub(crate) fn state_in_memory(&self, number: DocumentNumber) -> Option<Arc<DocumentState>> {
         self.memtables.iter().rev().find_map(|memtable| memtable.document(number, self.at))
+    }
+
+    /// The documents of whose revision tree pruning to `revs_limit` removes something. Reads every row of `docs`.
+    pub(crate) fn documents_with_more_revisions(&self, revs_limit: usize) -> Result<Vec<DocumentNumber>> {
+        let has_more =
+            |state: &DocumentState| state.tree.revision_count() > revs_limit && state.tree.clone().prune(revs_limit);
+        let mut found = Vec::new();
+        let mut rows = self.tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((key, value)) = rows.next()? {
+            let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
+            let row = DocumentRow::decode(value)?;
+            if row.may_have_revisions(revs_limit)
+                && self.state_in_memory(number).is_none()
+                && has_more(&row.state(number)?)
+            {
+                found.push(number);
+            }
+        }
+        let recent: BTreeSet<DocumentNumber> =
+            self.memtables.iter().flat_map(|memtable| memtable.documents(self.at)).map(|state| state.number).collect();
+        found.extend(
+            recent.into_iter().filter(|number| self.state_in_memory(*number).is_some_and(|state| has_more(&state))),
+        );
+        Ok(found)
     }
 
     /// The documents with several leaves. Reads every row of `docs`.
@@ -375,4 +413,12 @@ pub struct Branch {
     pub deleted: bool,
     /// The leaf, then its known ancestors, newest first.
     pub revisions: Vec<Revision>,
+}
+
+impl Branch {
+    /// The revision `from` and its ancestors, newest first; empty if it is not in this branch.
+    pub fn path_from(&self, from: &Revision) -> &[Revision] {
+        let at = self.revisions.iter().position(|revision| revision == from).unwrap_or(self.revisions.len());
+        &self.revisions[at..]
+    }
 }

@@ -71,14 +71,14 @@ impl Peer for Database {
         for missing in missing {
             let branches = snapshot.revisions(missing.id.as_str())?;
             for revision in &missing.revisions {
-                let Some(document) = snapshot.get_revision(missing.id.as_str(), revision)? else { continue };
+                let Some(document) = snapshot.get_leaf(missing.id.as_str(), revision)? else { continue };
                 let branch = branches.iter().find(|branch| branch.revisions.first() == Some(revision));
                 let path = branch.map_or_else(|| vec![*revision], |branch| branch.revisions.clone());
                 let files = document.attachments()?.into_iter();
                 let files: Vec<_> =
                     files.map(|file| Ok((snapshot.pin_content(&file)?, file))).collect::<Result<_>>()?;
                 if files.iter().any(|(held, _)| held.is_none())
-                    && self.snapshot()?.get_revision(missing.id.as_str(), revision)?.is_none()
+                    && self.snapshot()?.get_leaf(missing.id.as_str(), revision)?.is_none()
                 {
                     // The revision was replaced since and its files were swept: the feed lists its successor.
                     continue;

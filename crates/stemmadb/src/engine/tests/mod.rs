@@ -1,5 +1,6 @@
 //! Tests of the store's guarantees, on disk and in memory.
 
+mod lineage;
 mod power_cut;
 mod rebuild;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::{Receipt, StagedEdit, StagedLocal, Transaction, Writer};
+use super::{Predecessor, Receipt, StagedEdit, StagedLocal, Transaction, Writer};
 use crate::document::Document;
 use crate::engine::commit_hook::OnAppended;
 use crate::index::{DocumentTerms, difference};
@@ -217,19 +217,34 @@ impl Transaction<'_> {
     /// Encodes every staged write; returns the offset and length of each record.
     fn encode(&self, payload: &mut Vec<u8>) -> Result<Vec<(u32, u32)>> {
         let mut locations = Vec::with_capacity(self.staged.len() + self.locals.len());
+        let edits_once = self.newest.len() == self.staged.len();
+        let mut encoded = HashMap::new();
         for staged in &self.staged {
             let offset = payload.len() as u32;
+            let number = staged.state.number;
+            let predecessor = match staged.predecessor {
+                Some(Predecessor::Staged(revision)) => encoded
+                    .get(&(number, revision))
+                    .map(|&(start, length)| RecordLocation { position: LogPosition::new(0, offset - start), length }),
+                Some(Predecessor::Logged(location)) => Some(location),
+                None => None,
+            };
             let record = RevisionRecord {
                 deleted: staged.deleted,
                 relocated: false,
                 pruned: staged.pruned,
-                number: staged.state.number,
+                number,
                 sequence: staged.state.sequence,
                 id: staged.state.id.as_str(),
                 path: staged.path.clone(),
+                predecessor,
                 body: staged.body.packed(),
             };
-            locations.push((offset, Record::Revision(record).encode(payload)));
+            let location = (offset, Record::Revision(record).encode(payload));
+            if !edits_once {
+                encoded.insert((number, staged.path[0]), location);
+            }
+            locations.push(location);
         }
         for local in &self.locals {
             let offset = payload.len() as u32;
