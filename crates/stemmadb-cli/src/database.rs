@@ -11,6 +11,7 @@ mod views;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stemmadb::{
@@ -137,16 +138,27 @@ impl Database {
         }
     }
 
+    /// Opens the database at `path` and shows the progress if that rebuilds its tree.
     fn open(path: &Path, options: Options) -> Result<Self> {
+        let bar: Arc<Mutex<Option<Progress>>> = Arc::default();
+        let shown = bar.clone();
+        let options = options.on_rebuild(move |step| {
+            let mut bar = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let bar = bar.get_or_insert_with(|| Progress::for_steps("rebuilding"));
+            bar.set_position_and_length(step.done, step.total);
+        });
         let start = Instant::now();
-        loop {
+        let opened = loop {
             match stemmadb::Database::open_with(path, options.clone()) {
                 Err(error) if is_locked(&error) && start.elapsed() < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                opened => return Ok(Database { inner: opened.map_err(open_failure)?, full_disk: None }),
+                opened => break opened,
             }
-        }
+        };
+        // The options, and so the function that holds the bar, live as long as the database.
+        bar.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Database { inner: opened.map_err(open_failure)?, full_disk: None })
     }
 
     /// Rebuilds all derived data of the database at `path` from its log, and opens it.

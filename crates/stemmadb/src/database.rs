@@ -18,9 +18,9 @@ use crate::Result;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
-use crate::engine::{Edit, Info, Operation, Progress, Store, Transaction, Upkeeper};
+use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper};
 use crate::keys::{ExpiringKeys, Keys};
-use crate::options::{Durability, Options};
+use crate::options::{Durability, Options, Progress};
 use crate::publish::Notifier;
 use crate::query::{Find, Query};
 use crate::read::{Branch, Snapshot};
@@ -96,7 +96,9 @@ impl Database {
     /// # Errors
     /// Those of [`Database::open`].
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_showing(path.as_ref(), options, &mut |_| ())
+        let observer = options.rebuild_observer.clone();
+        let opened = directory::open(path.as_ref(), options)?;
+        Self::start_opened(opened, &mut |progress| observer.report(progress))
     }
 
     /// Creates a database in memory. It works like one on disk, and is gone when its last clone is dropped.
@@ -123,10 +125,6 @@ impl Database {
     /// Those of [`Database::open`].
     pub fn rebuild(path: impl AsRef<Path>, options: Options, mut progress: impl FnMut(Progress)) -> Result<Self> {
         directory::rebuild(path.as_ref(), options, |opened| Self::start_opened(opened, &mut progress))
-    }
-
-    fn open_showing(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
-        Self::start_opened(directory::open(path, options)?, progress)
     }
 
     fn start_opened(opened: OpenedDirectory, progress: &mut dyn FnMut(Progress)) -> Result<Self> {

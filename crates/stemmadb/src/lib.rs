@@ -72,8 +72,7 @@ pub use collection::{Collection, Entry, Session};
 pub use database::Database;
 pub use document::{Attachment, Document, File, FileContent};
 pub use engine::{
-    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, OldestSnapshot, Progress, SweepReport,
-    Transaction,
+    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, OldestSnapshot, SweepReport, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
@@ -82,7 +81,7 @@ pub use log::{Blob, BlobReader, Digest};
 pub use mirror::{Mirror, MirrorOptions, MirrorStats};
 #[doc(hidden)]
 pub use options::Clock;
-pub use options::{Durability, Options};
+pub use options::{Durability, Options, Progress};
 pub use publish::Notifier;
 pub use query::{
     Aggregation, Cancellation, Explanation, Field, Find, GroupBy, Query, QueryRows, Selector, Sort, Summary, all_of,

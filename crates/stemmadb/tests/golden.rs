@@ -5,6 +5,7 @@
 //! rewritten.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Index, Options, Result, Sequence, Value, field, testing};
@@ -93,6 +94,26 @@ fn bless() {
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open_with(copy_of(VERSION, &directory), options()).unwrap();
     std::fs::write(golden(VERSION).join("content.jsonl"), content(&db).unwrap()).unwrap();
+}
+
+/// Opening a database without a usable tree takes long, so it says how far it is.
+#[test]
+fn opening_reports_the_progress_of_a_rebuild() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = copy_of(1, &directory);
+    std::fs::remove_dir_all(copy.join("tree")).unwrap();
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let observed = Arc::clone(&steps);
+    let options = || {
+        let observed = observed.clone();
+        options().on_rebuild(move |step| observed.lock().unwrap().push((step.done, step.total)))
+    };
+    Database::open_with(&copy, options()).unwrap().close().unwrap();
+    let reported = std::mem::take(&mut *steps.lock().unwrap());
+    let (done, total) = *reported.last().expect("the rebuild is reported");
+    assert!(reported.is_sorted() && total > 0 && done == total, "{reported:?}");
+    Database::open_with(&copy, options()).unwrap().close().unwrap();
+    assert_eq!(*steps.lock().unwrap(), [], "nothing is rebuilt");
 }
 
 #[test]

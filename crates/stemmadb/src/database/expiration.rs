@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::engine::Progress;
 use crate::index::Expiry;
+use crate::options::Progress;
 use crate::revision::Revision;
 use crate::{Database, Result};
 

@@ -2,8 +2,9 @@
 
 use super::Database;
 use crate::Result;
-use crate::engine::{Duplicates, IndexInfo, Progress};
+use crate::engine::{Duplicates, IndexInfo};
 use crate::index::Index;
+use crate::options::Progress;
 use crate::read::PathInfo;
 
 /// Operations on secondary indexes. Made by [`Database::indexes`]; cheap.

@@ -2,7 +2,8 @@
 
 use super::Database;
 use crate::Result;
-use crate::engine::{CheckReport, Progress};
+use crate::engine::CheckReport;
+use crate::options::Progress;
 
 /// Maintenance operations. Made by [`Database::maintenance`]; cheap.
 ///

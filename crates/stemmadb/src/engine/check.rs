@@ -9,12 +9,13 @@ use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use crate::document::Document;
-use crate::engine::{Operation, Progress, Store};
+use crate::engine::{Operation, Store};
 use crate::index::{DeclaredIndexes, DocumentNumber, Histogram, NumberSum, PathNumber, Presence};
 use crate::layout::record::{Record, records};
 use crate::layout::{self, FIRST_NUMBER, meta};
 use crate::log::{Digest, LogPosition};
 use crate::memtable::DocumentState;
+use crate::options::Progress;
 use crate::read::snapshot::{Located, Snapshot};
 use crate::read::statistics;
 use crate::revision::Sequence;

@@ -18,13 +18,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::engine::write::Writer;
-use crate::engine::{Operation, Progress, Store};
+use crate::engine::{Operation, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
 use crate::log::{Digest, Frame, LogPosition, RetiredFile, RetiredSegment, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
+use crate::options::Progress;
 use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::tree::Table;

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 
 use crate::engine::unique;
 use crate::engine::write::Writer;
-use crate::engine::{Operation, Progress, Store};
+use crate::engine::{Operation, Store};
 use crate::index::{
     self, DeclaredIndexes, DeclaredKey, DocumentNumber, ExpirationRule, Expiry, Index, IndexDefinition, IndexPath,
     OwnedStep, PathNumber,
@@ -26,6 +26,7 @@ use crate::index::{
 use crate::layout::record::Record;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::Level;
+use crate::options::Progress;
 use crate::revision::{DocumentId, Sequence};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -11,13 +11,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use crate::engine::log_prescan::LogPrescan;
-use crate::engine::{Progress, Store, declare};
+use crate::engine::{Store, declare};
 use crate::index::{DeclaredIndexes, DocumentTerms};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::record::{Record, RevisionRecord};
 use crate::log::LogPosition;
 use crate::memtable::{BulkTable, RecordLocation};
 use crate::options::Durability;
+use crate::options::Progress;
 use crate::read::StoreParts;
 use crate::tree::MergeGoal;
 use crate::value::PackedValue;

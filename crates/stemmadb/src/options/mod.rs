@@ -1,6 +1,8 @@
 //! Options for opening a database.
 
 pub(crate) mod clock;
+mod progress;
+mod rebuild_observer;
 
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use crate::index::Policy;
 use crate::log::Level;
 use crate::value::Limits;
 pub use clock::Clock;
+pub use progress::Progress;
+pub(crate) use rebuild_observer::RebuildObserver;
 
 /// How durable a write has to be before it returns and before readers see it.
 ///
@@ -69,6 +73,7 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) tree_file_bytes: u64,
     pub(crate) clock: Clock,
+    pub(crate) rebuild_observer: RebuildObserver,
     /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
     pub(crate) column_cost_max: u64,
 }
@@ -88,6 +93,7 @@ impl Default for Options {
             background: true,
             tree_file_bytes: TREE_FILE_BYTES,
             clock: Clock::default(),
+            rebuild_observer: RebuildObserver::default(),
             column_cost_max: u64::MAX,
         }
     }
@@ -179,6 +185,24 @@ impl Options {
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Sets a function that receives the progress while opening rebuilds the tree: for a database of an older format, a
+    /// changed index policy, or a tree that was deleted. Opening takes about 15 s for each GiB of log then. Called on
+    /// the opening thread, with bytes of the log.
+    ///
+    /// ```
+    /// use stemmadb::{Database, Options};
+    /// # let directory = std::env::temp_dir().join(format!("stemma-doc-rebuild-{}", std::process::id()));
+    /// let options = Options::new().on_rebuild(|progress| eprintln!("{} of {} bytes", progress.done, progress.total));
+    /// let db = Database::open_with(&directory, options)?;
+    /// # drop(db); std::fs::remove_dir_all(&directory).ok();
+    /// # Ok::<(), stemmadb::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_rebuild(mut self, observe: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.rebuild_observer = RebuildObserver::new(observe);
         self
     }
 

@@ -15,7 +15,7 @@ use super::select::{self, RawGroups, RawRow, RawRows, RowRange, Select};
 use super::transaction::{self, ViewSession};
 use crate::Result;
 use crate::document::Document;
-use crate::engine::Progress;
+use crate::options::Progress;
 use crate::revision::{DocumentId, Sequence};
 use crate::value::Value;
 use crate::value::collate::key;
