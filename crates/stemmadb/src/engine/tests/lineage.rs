@@ -160,6 +160,7 @@ fn a_replaced_revision_ends_with_its_attachment() {
     assert!(snapshot.open_attachment(&old, "file").unwrap().is_some());
     drop(snapshot);
     db.files().sweep().unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_eq!(db.get_revision("a", &second).unwrap(), None);
     assert_eq!(db.snapshot().unwrap().stored_ancestors("a", &third).unwrap(), [(first, false)]);
 }
