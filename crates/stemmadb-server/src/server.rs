@@ -31,7 +31,10 @@ use crate::config::Config;
 use crate::connections::ConnectionSlot;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, blocking, segments};
+use crate::http::{
+    HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest, blocking,
+    segments,
+};
 use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
@@ -365,7 +368,22 @@ async fn catch_panic<T>(handler: impl Future<Output = Result<T>>) -> Result<T> {
     answered.unwrap_or_else(|_| Err(Failure::internal("a handler panicked: the server's stderr shows where")))
 }
 
+/// Handles a request, and those that it is rewritten to.
 async fn handle(
+    state: Arc<ServerState>,
+    mut request: Request<RequestBody>,
+    record: &mut RequestRecord,
+) -> Result<HttpResponse> {
+    loop {
+        let answer = handle_once(state.clone(), request, record).await?;
+        match RewrittenRequest::of(&answer) {
+            Some(rewritten) => request = rewritten,
+            None => return Ok(answer),
+        }
+    }
+}
+
+async fn handle_once(
     state: Arc<ServerState>,
     request: Request<RequestBody>,
     record: &mut RequestRecord,

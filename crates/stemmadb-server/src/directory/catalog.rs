@@ -26,6 +26,8 @@ pub(super) struct CatalogEntry {
     pub(super) security: Security,
     /// The number of revisions kept per branch, if it was set.
     pub(super) revs_limit: Option<usize>,
+    /// Whether the id of each document names its partition.
+    pub(super) is_partitioned: bool,
 }
 
 /// The catalog's document of a database.
@@ -36,6 +38,8 @@ struct DatabaseRecord {
     security: serde_json::Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revs_limit: Option<usize>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    partitioned: bool,
 }
 
 pub(super) struct Catalog {
@@ -56,7 +60,14 @@ impl CatalogEntry {
 
     fn within(name: &str, directory: String) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        CatalogEntry { name: name.to_owned(), directory, created, security: Security::default(), revs_limit: None }
+        CatalogEntry {
+            name: name.to_owned(),
+            directory,
+            created,
+            security: Security::default(),
+            revs_limit: None,
+            is_partitioned: false,
+        }
     }
 
     fn to_record(&self) -> Result<DatabaseRecord> {
@@ -65,6 +76,7 @@ impl CatalogEntry {
             created: self.created,
             security: self.security.value().deserialize_into()?,
             revs_limit: self.revs_limit,
+            partitioned: self.is_partitioned,
         })
     }
 }
@@ -146,6 +158,7 @@ impl Catalog {
                 created: record.created,
                 security,
                 revs_limit: record.revs_limit,
+                is_partitioned: record.partitioned,
             });
         }
         Ok(entries)

@@ -220,17 +220,31 @@ impl Directory {
     /// # Errors
     /// 400 if the name is invalid; 412 if the database exists.
     pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
-        name::check(name)?;
-        let (this, name) = (self.clone(), name.to_owned());
+        self.create_entry(CatalogEntry::new(name)).await
+    }
+
+    /// Creates the partitioned database `name`.
+    ///
+    /// # Errors
+    /// As [`Directory::create`]; 400 if the name is that of a system database.
+    pub(crate) async fn create_partitioned(self: &Arc<Self>, name: &str) -> Result<()> {
+        if name::is_of_system(name) {
+            return Err(Failure::bad_request("Cannot partition a system database"));
+        }
+        self.create_entry(CatalogEntry { is_partitioned: true, ..CatalogEntry::new(name) }).await
+    }
+
+    async fn create_entry(self: &Arc<Self>, entry: CatalogEntry) -> Result<()> {
+        name::check(&entry.name)?;
+        let this = self.clone();
         blocking(move || {
             let mut slots = this.slots.write();
-            if slots.contains_key(&name) {
+            if slots.contains_key(&entry.name) {
                 return Err(already_exists());
             }
-            let entry = CatalogEntry::new(&name);
             this.catalog.add(&entry)?;
             let slot = DatabaseSlot::new(entry);
-            slots.insert(name, slot.clone());
+            slots.insert(slot.entry.name.clone(), slot.clone());
             drop(slots);
             if let Err(failure) = this.open_blocking(&slot) {
                 // A database that could not be created does not exist.

@@ -27,6 +27,7 @@ pub(crate) struct ServedDatabase {
     created: u64,
     /// Distinguishes it from other databases that had or have its name.
     instance_id: String,
+    is_partitioned: bool,
     database: Database,
     security: RwLock<Arc<Security>>,
     /// The computed MD5 of files that were stored without one, by other means than HTTP.
@@ -81,6 +82,7 @@ impl ServedDatabase {
             name,
             created,
             instance_id,
+            is_partitioned: entry.is_partitioned,
             database,
             security,
             md5s,
@@ -105,6 +107,11 @@ impl ServedDatabase {
     /// A short id that distinguishes it from other databases that had or have its name.
     pub(crate) fn instance_id(&self) -> &str {
         &self.instance_id
+    }
+
+    /// Whether the id of each document names its partition.
+    pub(crate) fn is_partitioned(&self) -> bool {
+        self.is_partitioned
     }
 
     /// Returns the value of type `T` that is attached to this database, created by default on first use.

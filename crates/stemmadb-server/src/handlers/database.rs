@@ -36,7 +36,7 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
                 "external": info.live_bytes,
                 "active": info.live_bytes + info.tree_live_bytes,
             },
-            "props": {},
+            "props": if served.is_partitioned() { json!({"partitioned": true}) } else { json!({}) },
             "cluster": {"q": 1, "n": 1, "w": 1, "r": 1},
             "instance_start_time": served.instance_start_time(),
             "uuid": served.database().identity()?,
@@ -48,7 +48,11 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
 /// `PUT /{db}`
 pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
-    call.state.directory.create(name).await?;
+    match call.query.text("partitioned") {
+        None | Some("false") => call.state.directory.create(name).await?,
+        Some("true") => call.state.directory.create_partitioned(name).await?,
+        Some(_) => return Err(Failure::bad_request("Invalid `partitioned` parameter")),
+    }
     let location = absolute_url(&call, &format!("/{}", encode_segment(name)));
     Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &location))
 }

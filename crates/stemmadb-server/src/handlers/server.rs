@@ -18,7 +18,7 @@ pub(crate) async fn welcome(call: Call) -> Result<HttpResponse> {
         "couchdb": "Welcome",
         "version": PROTOCOL_VERSION,
         "uuid": call.state.directory.server_id(),
-        "features": ["scheduler"],
+        "features": ["partitioned", "scheduler"],
         "vendor": {"name": "Stemma", "version": env!("CARGO_PKG_VERSION")},
     }))
 }

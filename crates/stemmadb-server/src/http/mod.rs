@@ -14,6 +14,7 @@ mod query;
 mod request_body;
 mod request_line;
 mod response;
+mod rewritten;
 mod stream;
 
 pub(crate) use blocking::{blocking, can_block_in_place, reading};
@@ -29,4 +30,5 @@ pub(crate) use query::Query;
 pub(crate) use request_body::RequestBody;
 pub(crate) use request_line::RequestLineStream;
 pub(crate) use response::{Body, HttpResponse};
+pub(crate) use rewritten::{RequestedPath, RewrittenRequest};
 pub(crate) use stream::{ResponseWriter, streamed, streamed_bytes, with_read_timeout, write_string};

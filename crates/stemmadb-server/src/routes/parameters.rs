@@ -118,6 +118,10 @@ pub(super) const CHANGES: &[Parameter] = &[
     json("doc_ids", "The document ids for `filter=_doc_ids`."),
 ];
 
+/// Whether a new database has partitions.
+pub(super) const PARTITIONED: &[Parameter] =
+    &[flag("partitioned", "Whether the id of each document names its partition, as `partition:id`.")];
+
 /// Where a browser is redirected after logging in or out.
 pub(super) const NEXT: &[Parameter] = &[text("next", "A path of this server to redirect to.")];
 
