@@ -286,12 +286,13 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
         tracing::warn!(target: "stemma::replicator", job = job.id, "a replication failed: {}", error.message());
         let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
         let is_over = !job.request.continuous && (job.owner == JobOwner::Request || is_hopeless);
+        let reason = error_text(&error);
         {
             let mut status = job.status.lock();
-            status.error = Some(error.message().to_owned());
+            status.error = Some(reason.clone());
             status.error_count += 1;
             status.state = if is_over { "failed" } else { "crashing" };
-            status.record("crashed", Some(error.message().to_owned()));
+            status.record("crashed", Some(reason));
             status.retry_at = (!is_over).then(|| status.history[0].time + pause.as_secs());
         }
         if is_over {
@@ -304,6 +305,12 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
         });
         pause = (pause * 2).min(context.retry_wait_max);
     }
+}
+
+/// The error of a failed replication. Clients recognize a missing database by its beginning.
+fn error_text(error: &stemmadb::Error) -> String {
+    let is_missing_database = error.message().ends_with(Failure::no_database().reason());
+    format!("{}{}", if is_missing_database { "db_not_found: " } else { "" }, error.message())
 }
 
 /// Replicates once, or, if the replication is continuous, until something fails.
