@@ -83,11 +83,11 @@ fn kivik() {
     run(&mut go, "Go");
 }
 
-/// The version of kivik whose own integration tests are run.
+/// The Go module of kivik.
 const KIVIK: &str = "github.com/go-kivik/kivik/v4";
 
-/// Runs kivik's own integration tests (its package `kiviktest`). `expected_failures.txt` lists the tests that fail, with
-/// the reasons.
+/// Runs kivik's own integration tests (its package `kiviktest`). `expected_failures.txt` lists the tests that fail,
+/// with the reasons.
 #[test]
 fn kiviktest() {
     let (sources, directory) = (sources("kiviktest"), directory("kiviktest"));
