@@ -64,6 +64,14 @@ impl ReadCaches {
         }
     }
 
+    /// Changes the size of all caches besides that of the tree. A cache that was created without memory stays disabled.
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        let shares = CacheShares::of(bytes_max);
+        self.documents.set_bytes_max(shares.document_bytes);
+        self.ids.set_bytes_max(shares.id_bytes);
+        self.columns.set_bytes_max(shares.column_bytes);
+    }
+
     /// Memory used, in bytes.
     pub(crate) fn byte_count(&self) -> u64 {
         self.documents.byte_count() + self.ids.byte_count() + self.columns.byte_count()

@@ -190,7 +190,7 @@ impl Store {
             return Err(Error::closed("the database is being closed, so compaction ends"));
         }
         self.wait_for_turn();
-        if self.memory_bytes() > self.parts.options.memory_bytes { self.merge_sealed() } else { Ok(()) }
+        if self.memory_bytes() > self.parts.memory_bytes_max() { self.merge_sealed() } else { Ok(()) }
     }
 
     /// Relocates the live records of several frames.

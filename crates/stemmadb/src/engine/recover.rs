@@ -189,6 +189,7 @@ impl Store {
             has_expiries: false.into(),
             publisher: publish::Publisher::new(),
             revs_limit: options.revs_limit.max(1).into(),
+            memory_bytes: options.memory_bytes.into(),
             options,
         };
         let writer = Writer {
@@ -217,6 +218,7 @@ impl Store {
             stall_count: 0.into(),
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),
+            deletions_only: false.into(),
         })
     }
 

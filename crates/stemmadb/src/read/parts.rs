@@ -10,8 +10,8 @@ use crate::log::{Blobs, Log};
 use crate::options::Options;
 use crate::publish::Publisher;
 use crate::read::read_timestamp::has_expired;
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{RwLock, refuse_if_cancelled};
 use crate::tree::Tree;
 use crate::value::Shapes;
 
@@ -34,15 +34,23 @@ pub(crate) struct StoreParts {
     pub(crate) caches: ReadCaches,
     /// How many revisions of each branch are kept in a revision tree.
     pub(crate) revs_limit: AtomicUsize,
+    /// The bound on memtables: `Options::memory_bytes` until it is changed.
+    pub(crate) memory_bytes: AtomicUsize,
 }
 
 impl StoreParts {
-    /// Returns an error once the database is closed.
+    /// Returns an error once the database is closed, or the reads of this thread are cancelled.
     ///
     /// # Errors
-    /// `Closed`.
+    /// `Closed`; `Stopped`.
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
+        refuse_if_cancelled()?;
         self.tree.refuse_if_closed()
+    }
+
+    /// The bound on memtables, in bytes.
+    pub(crate) fn memory_bytes_max(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// How many revisions of each branch are kept in a revision tree.
