@@ -23,10 +23,10 @@ pub struct Config {
     pub administrator: Option<Administrator>,
     /// The durability of writes.
     pub durability: Durability,
-    /// The read cache of each open database, in bytes.
+    /// The read caches of all open databases together, in bytes.
     pub cache_bytes: u64,
-    /// The memory for recent writes of each open database, in bytes, until they are merged into its tree. At least 1
-    /// MiB.
+    /// The memory for recent writes of all open databases together, in bytes, until they are merged into their trees. A
+    /// database takes at most 64 MiB, and is given at least 1 MiB.
     pub memory_bytes: u64,
     /// The accepted names in `Host` headers, besides IP addresses and `localhost`. Empty: any name, unless the server
     /// listens on loopback only.
@@ -244,8 +244,8 @@ impl Config {
             address: SocketAddr::from(([127, 0, 0, 1], 5984)),
             administrator: None,
             durability: Durability::Sync,
-            cache_bytes: 64 << 20,
-            memory_bytes: 24 << 20,
+            cache_bytes: 256 << 20,
+            memory_bytes: 64 << 20,
             hosts: Vec::new(),
             log: Log::default(),
             setting_sources: BTreeMap::new(),

@@ -91,7 +91,7 @@ pub(crate) async fn ensure_full_commit(call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_compact`
 pub(crate) async fn compact(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_to_free_space().await?;
     call.json_if_any().await?;
     served.compact();
     Ok(HttpResponse::done(StatusCode::ACCEPTED))

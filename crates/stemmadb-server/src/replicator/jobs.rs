@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use stemmadb::replication::Peer;
@@ -247,12 +247,13 @@ impl Jobs {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Cancels all jobs and waits for each to end, at most `timeout` per job. Blocks.
-    pub(crate) fn stop(&self, runtime: &Handle, timeout: Duration) {
+    /// Cancels all jobs and waits until they end, at most until `deadline`. Blocks.
+    pub(crate) fn stop(&self, runtime: &Handle, deadline: Instant) {
         let jobs = self.all();
         jobs.iter().for_each(|job| job.cancel());
         for job in jobs {
-            runtime.block_on(async { tokio::time::timeout(timeout, job.ended()).await.ok() });
+            let left = deadline.saturating_duration_since(Instant::now());
+            runtime.block_on(async { tokio::time::timeout(left, job.ended()).await.ok() });
         }
     }
 }

@@ -63,9 +63,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         "When a write is acknowledged: once flushed to disk (sync), or before its flush, which follows within an \
          interval (interval) or at any time (none)"
     ),
-    setting!("cache_bytes" Bytes cache_bytes, "Read cache of each open database"),
+    setting!("cache_bytes" Bytes cache_bytes, "Read caches of all open databases together"),
     setting!("memory_bytes" Bytes memory_bytes,
-        "Memory for recent writes of each open database, until they are merged into its tree"
+        "Memory for recent writes of all open databases together, until they are merged into their trees"
     ),
     list!("hosts" hosts,
         "Names accepted in Host headers, besides IP addresses and localhost; none: any name, unless the server \

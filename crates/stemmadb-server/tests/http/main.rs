@@ -3,6 +3,7 @@
 mod auth;
 mod client;
 mod cves;
+mod feeds;
 mod filters;
 mod guide;
 mod hostile;
