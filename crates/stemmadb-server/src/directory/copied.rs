@@ -25,6 +25,11 @@ impl Directory {
         Ok(self.names())
     }
 
+    /// Whether there is a directory that a database of this name would have. Costs one system call.
+    pub(super) fn may_be_copied(&self, name: &str) -> bool {
+        self.path.join(file_name::plain_directory(name)).exists()
+    }
+
     /// Whether the directory may have changed since it was last searched. Costs one system call.
     pub(super) fn may_have_changed(&self) -> bool {
         let searched = *self.searched.lock();

@@ -22,14 +22,18 @@ const NUMBERED_DEVICES: [&str; 2] = ["com", "lpt"];
 /// The directory of the database `name`: the first one that is free, so that a new database never gets the files of
 /// another one.
 pub(super) fn directory_of(name: &str, is_free: impl Fn(&str) -> bool) -> String {
-    let encoded = encode(name);
-    let plain = format!("{encoded}.{EXTENSION}");
+    let (encoded, plain) = (encode(name), plain_directory(name));
     if encoded.len() <= ENCODED_BYTES_MAX && is_free(&plain) {
         return plain;
     }
     let short: String = encoded.chars().take(ENCODED_BYTES_MAX).collect();
     let id = Uuid::new_v4().simple().to_string();
     format!("{short}.{}.{EXTENSION}", &id[..8])
+}
+
+/// The directory that the database `name` usually has.
+pub(super) fn plain_directory(name: &str) -> String {
+    format!("{}.{EXTENSION}", encode(name))
 }
 
 /// The name of the database that a directory of this name is, if it was copied there; none if it can't be one.

@@ -170,7 +170,9 @@ impl Directory {
         name::check(name)?;
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            this.search_if_changed()?;
+            if this.may_be_copied(&name) {
+                this.search_if_changed()?;
+            }
             this.complete_forgetting();
             let slot = this.add(&name)?;
             if let Err(failure) = this.open_blocking(&slot, Purpose::Any) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, descriptors, space};
+use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, descriptors, name as database_name, space};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
@@ -27,8 +27,8 @@ impl Directory {
     async fn open_for(self: &Arc<Self>, name: &str, purpose: Purpose) -> Result<Arc<ServedDatabase>> {
         let slot = match self.slot(name) {
             Ok(slot) => slot,
-            // It may have been copied into the directory.
-            Err(missing) if !self.may_have_changed() => return Err(missing),
+            // It may have been copied into the directory. Names that can't be those of databases are no paths either.
+            Err(missing) if database_name::check(name).is_err() || !self.may_be_copied(name) => return Err(missing),
             Err(_) => {
                 let this = self.clone();
                 blocking(move || this.search_if_changed()).await?;
@@ -125,7 +125,8 @@ impl Directory {
 
     fn close_least_recent(&self, count: usize) -> usize {
         let mut open = self.open_slots.lock().clone();
-        open.sort_unstable_by_key(|slot| slot.last_use.load(Ordering::Relaxed));
+        // Each time of use is read once: a sort panics if what it compares changes.
+        open.sort_by_cached_key(|slot| slot.last_use.load(Ordering::Relaxed));
         let mut closed_count = 0;
         for slot in open {
             if closed_count == count {
