@@ -267,10 +267,32 @@ impl Store {
 
     /// Applies each edit independently, in one frame: one edit may fail while the others are committed.
     pub(crate) fn bulk(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
+        self.bulk_with(durability, edits, |_| true, |_, _| Ok(()))
+    }
+
+    /// Like [`Store::bulk`], but stops after an edit whose error `continues` does not accept. `also` then writes in the
+    /// same frame; if it fails, nothing is written.
+    pub(crate) fn bulk_with(
+        &self,
+        durability: Durability,
+        edits: Vec<Edit>,
+        continues: impl Fn(&Error) -> bool,
+        also: impl FnOnce(&mut Transaction<'_>, &[Result<Revision>]) -> Result<()>,
+    ) -> Result<Vec<Result<Revision>>> {
         let prepared: Vec<_> = edits.into_iter().map(|edit| self.parts.prepare(edit)).collect();
         self.write(durability, |transaction| {
             transaction.check_each_edit();
-            Ok(prepared.into_iter().map(|prepared| transaction.stage(prepared?)).collect())
+            let mut outcomes = Vec::with_capacity(prepared.len());
+            for prepared in prepared {
+                let outcome = prepared.and_then(|prepared| transaction.stage(prepared));
+                let stops = outcome.as_ref().is_err_and(|error| !continues(error));
+                outcomes.push(outcome);
+                if stops {
+                    break;
+                }
+            }
+            also(transaction, &outcomes)?;
+            Ok(outcomes)
         })
     }
 
