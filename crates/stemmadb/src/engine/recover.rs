@@ -13,7 +13,7 @@ use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
 use crate::engine::rebuild::BulkReplay;
 use crate::engine::write::Writer;
-use crate::engine::{Progress, Store, View, upkeep};
+use crate::engine::{Progress, Store, View, directory, upkeep};
 use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
 use crate::layout::meta::Checkpoint;
@@ -177,7 +177,7 @@ impl Store {
         options: crate::options::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            caches: ReadCaches::new(options.cache_bytes, options.column_cost_max),
+            caches: ReadCaches::new(directory::cache_budgets(&options), options.column_cost_max),
             log,
             blobs,
             tree,
