@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::execute::Summary;
 use super::execute::aggregate::{SummaryBuilder, canonical};
@@ -11,7 +12,7 @@ use super::language::selector::Selector;
 use super::plan::Query;
 use crate::read::Snapshot;
 use crate::value::{ElementPath, Object, Path, Value};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The most groups, and the most distinct values of a path.
 const GROUPS_MAX: u64 = 100_000;
@@ -57,6 +58,9 @@ pub struct Aggregation {
     descending: bool,
     skip: usize,
     limit: usize,
+    /// The time limit, and the deadline of the computation that runs.
+    time: Option<Duration>,
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +108,8 @@ impl Aggregation {
             descending: false,
             skip: 0,
             limit: usize::MAX,
+            time: None,
+            deadline: None,
         };
         let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
         for (name, value) in object.iter() {
@@ -159,14 +165,33 @@ impl Aggregation {
         Aggregation { selector: self.selector.and(selector), ..self }
     }
 
+    /// Stops the computation with `Stopped` if it takes longer than `time`.
+    #[must_use]
+    pub fn time_limit(self, time: Duration) -> Self {
+        Aggregation { time: Some(time), ..self }
+    }
+
     /// Computes the rows: the value of each group, and its figures by name. Without groups there is one row, whose
     /// value is null; with several paths, the value is an array. Rows are in collation order of the groups, or by the
     /// figure that `order_by` names.
     ///
     /// # Errors
     /// `Invalid` if a path is malformed or a sum exceeds the range of a double; `Stopped` above 100,000 groups or
-    /// distinct values; `Corrupt` if stored bytes are damaged.
+    /// distinct values, or after the time limit; `Corrupt` if stored bytes are damaged.
     pub fn rows(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
+        // The passes share the time.
+        let Some(time) = self.time.filter(|_| self.deadline.is_none()) else { return self.rows_of(snapshot) };
+        let deadline = Instant::now().checked_add(time);
+        Aggregation { deadline, ..self.clone() }.rows_of(snapshot).map_err(|error| match error.kind() {
+            ErrorKind::Stopped if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                Error::stopped(format!("the aggregation took longer than its {} ms", time.as_millis()))
+                    .with_hint("narrow the selector, or allow more time")
+            }
+            _ => error,
+        })
+    }
+
+    fn rows_of(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
         let rows = match self.group_by.as_slice() {
             [] => vec![(Value::Null, self.total(snapshot)?)],
             _ if self.reads_documents() => self.groups_of_documents(snapshot)?,
@@ -185,7 +210,16 @@ impl Aggregation {
     }
 
     fn find(&self, snapshot: &Snapshot) -> Find {
-        snapshot.find(Query::new(self.selector.clone())).rows_max(GROUPS_MAX)
+        self.documents(snapshot).rows_max(GROUPS_MAX)
+    }
+
+    /// The matching documents, within the time that is left.
+    fn documents(&self, snapshot: &Snapshot) -> Find {
+        let find = snapshot.find(Query::new(self.selector.clone()));
+        match self.deadline {
+            Some(deadline) => find.time_limit(deadline.saturating_duration_since(Instant::now())),
+            None => find,
+        }
     }
 
     fn total(&self, snapshot: &Snapshot) -> Result<Object> {
@@ -239,7 +273,7 @@ impl Aggregation {
         let figure_paths = figure_paths.collect::<Result<Vec<_>>>()?;
         let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
         let mut distinct_count = 0;
-        for document in snapshot.find(Query::new(self.selector.clone())).run()? {
+        for document in self.documents(snapshot).run()? {
             let document = document?;
             let document = DocumentView::of(&document)?;
             let mut values = Vec::with_capacity(group_paths.len());
