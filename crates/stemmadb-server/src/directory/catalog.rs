@@ -26,6 +26,8 @@ pub(super) struct CatalogEntry {
     pub(super) security: Security,
     /// The number of revisions kept per branch, if it was set.
     pub(super) revs_limit: Option<usize>,
+    /// Whether it is kept in memory only. Such an entry is not stored.
+    pub(super) is_in_memory: bool,
 }
 
 /// The catalog's document of a database.
@@ -56,7 +58,14 @@ impl CatalogEntry {
 
     fn within(name: &str, directory: String) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        CatalogEntry { name: name.to_owned(), directory, created, security: Security::default(), revs_limit: None }
+        CatalogEntry {
+            name: name.to_owned(),
+            directory,
+            created,
+            security: Security::default(),
+            revs_limit: None,
+            is_in_memory: false,
+        }
     }
 
     fn to_record(&self) -> Result<DatabaseRecord> {
@@ -146,6 +155,7 @@ impl Catalog {
                 created: record.created,
                 security,
                 revs_limit: record.revs_limit,
+                is_in_memory: false,
             });
         }
         Ok(entries)

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
-use stemmadb::Options;
+use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
 
 use crate::auth::Security;
@@ -48,6 +48,15 @@ pub(crate) struct Directory {
     /// Counts creations and deletions of databases.
     changed: watch::Sender<u64>,
     updates: Arc<DatabaseUpdates>,
+}
+
+/// Options of a new database.
+#[derive(Default)]
+pub(crate) struct NewDatabase {
+    /// Whether it is kept in memory only, and is gone when the server stops.
+    pub(crate) is_in_memory: bool,
+    /// The paths that it indexes; all by default.
+    pub(crate) index_policy: Option<IndexPolicy>,
 }
 
 /// A database's catalog entry, and the open database once it was used.
@@ -90,8 +99,14 @@ impl Directory {
             catalog.entries()?.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
         let updates = Arc::new(DatabaseUpdates::new());
         let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
-        let options =
+        let mut options =
             Options::new().durability(config.durability).cache_bytes(config.cache_bytes).memory_bytes(memory_bytes);
+        if let Some(bytes) = config.index_cache_bytes {
+            options = options.index_cache_bytes(bytes);
+        }
+        if let Some(bytes) = config.document_cache_bytes {
+            options = options.document_cache_bytes(bytes);
+        }
         Ok(Directory {
             path,
             options,
@@ -177,6 +192,11 @@ impl Directory {
     }
 
     fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<ServedDatabase>> {
+        self.open_with(slot, None)
+    }
+
+    /// Opens the database of a slot; with an index policy, which becomes its own.
+    fn open_with(&self, slot: &DatabaseSlot, policy: Option<IndexPolicy>) -> Result<Arc<ServedDatabase>> {
         let mut opened = slot.opened.lock();
         match &*opened {
             Some(served) if !served.is_recoverable(&self.path) => return Ok(served.clone()),
@@ -188,13 +208,24 @@ impl Directory {
         if !self.contains(&slot.entry.name) {
             return Err(Failure::no_database());
         }
-        let served = ServedDatabase::open(&slot.entry, &self.path, self.options.clone(), &self.updates)?;
+        let options = match policy {
+            Some(policy) => self.options.clone().index(policy),
+            None => self.options.clone(),
+        };
+        let served = if slot.entry.is_in_memory {
+            let database = stemmadb::Database::in_memory_with(options)?;
+            ServedDatabase::from_database(&slot.entry, database, &self.updates)
+        } else {
+            ServedDatabase::open(&slot.entry, &self.path, options, &self.updates)?
+        };
         Ok(opened.insert(Arc::new(served)).clone())
     }
 
     /// Closes the databases that were not used for longest if too many are open. One that is in use stays open.
     fn close_unused(&self) {
-        let is_open = |slot: &&Arc<DatabaseSlot>| slot.opened.try_lock().is_none_or(|opened| opened.is_some());
+        let is_open = |slot: &&Arc<DatabaseSlot>| {
+            !slot.entry.is_in_memory && slot.opened.try_lock().is_none_or(|opened| opened.is_some())
+        };
         let mut open: Vec<_> = self.slots.read().values().filter(is_open).cloned().collect();
         if open.len() <= self.open_max {
             return;
@@ -220,6 +251,14 @@ impl Directory {
     /// # Errors
     /// 400 if the name is invalid; 412 if the database exists.
     pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.create_with(name, NewDatabase::default()).await
+    }
+
+    /// Creates the database `name` with options.
+    ///
+    /// # Errors
+    /// As [`Directory::create`].
+    pub(crate) async fn create_with(self: &Arc<Self>, name: &str, new: NewDatabase) -> Result<()> {
         name::check(name)?;
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
@@ -227,12 +266,14 @@ impl Directory {
             if slots.contains_key(&name) {
                 return Err(already_exists());
             }
-            let entry = CatalogEntry::new(&name);
-            this.catalog.add(&entry)?;
+            let entry = CatalogEntry { is_in_memory: new.is_in_memory, ..CatalogEntry::new(&name) };
+            if !entry.is_in_memory {
+                this.catalog.add(&entry)?;
+            }
             let slot = DatabaseSlot::new(entry);
             slots.insert(name, slot.clone());
             drop(slots);
-            if let Err(failure) = this.open_blocking(&slot) {
+            if let Err(failure) = this.open_with(&slot, new.index_policy) {
                 // A database that could not be created does not exist.
                 this.forget(&slot)?;
                 return Err(failure);
@@ -278,11 +319,16 @@ impl Directory {
         if !is_listed {
             return Err(Failure::no_database());
         }
-        self.catalog.remove(&slot.entry)?;
+        if !slot.entry.is_in_memory {
+            self.catalog.remove(&slot.entry)?;
+        }
         slots.remove(&slot.entry.name);
         drop(slots);
         if let Some(served) = slot.opened.lock().take() {
             served.close();
+        }
+        if slot.entry.is_in_memory {
+            return Ok(());
         }
         remove(&self.path.join(&slot.entry.directory))?;
         self.catalog.removed(&slot.entry.directory)
@@ -321,7 +367,9 @@ impl Directory {
         let served = self.open_database(name).await?;
         let this = self.clone();
         blocking(move || {
-            this.catalog.set_security(served.name(), &security)?;
+            if !served.is_in_memory() {
+                this.catalog.set_security(served.name(), &security)?;
+            }
             served.set_security(security);
             Ok(())
         })
@@ -336,7 +384,9 @@ impl Directory {
         let served = self.open_database(name).await?;
         let this = self.clone();
         blocking(move || {
-            this.catalog.set_revs_limit(served.name(), revs_limit)?;
+            if !served.is_in_memory() {
+                this.catalog.set_revs_limit(served.name(), revs_limit)?;
+            }
             served.database().maintenance().set_revs_limit(revs_limit);
             Ok(())
         })

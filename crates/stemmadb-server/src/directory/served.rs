@@ -98,6 +98,11 @@ impl ServedDatabase {
         &self.name
     }
 
+    /// Whether it is kept in memory only.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.database.path().is_none()
+    }
+
     pub(crate) fn database(&self) -> &Database {
         &self.database
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::json;
+use stemmadb::IndexPolicy;
 use stemmadb::replication::Peer;
 
 use super::document::{absolute_url, encode_segment};
 use crate::app::Call;
 use crate::auth::Security;
-use crate::directory::ServedDatabase;
+use crate::directory::{NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
@@ -48,7 +49,12 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
 /// `PUT /{db}`
 pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
-    call.state.directory.create(name).await?;
+    let index_policy = match call.query.json("index")? {
+        Some(policy) => Some(IndexPolicy::from_value(&policy)?),
+        None => None,
+    };
+    let is_in_memory = call.query.flag("memory", false)?;
+    call.state.directory.create_with(name, NewDatabase { is_in_memory, index_policy }).await?;
     let location = absolute_url(&call, &format!("/{}", encode_segment(name)));
     Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &location))
 }
@@ -60,7 +66,9 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
             "You tried to DELETE a database with a ?rev= parameter. Did you mean to DELETE a document instead?";
         return Err(Failure::bad_request(reason));
     }
-    call.state.directory.delete(call.parameter("db")?).await?;
+    let name = call.parameter("db")?;
+    call.state.directory.delete(name).await?;
+    call.state.metrics.forget_database(name);
     Ok(HttpResponse::done(StatusCode::OK))
 }
 

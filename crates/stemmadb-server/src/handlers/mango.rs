@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::{Database, Document, ErrorKind, Index, Object, Query, Snapshot, Value};
 
 use crate::app::Call;
+use crate::config::Limits;
 use crate::design;
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, IncomingDocument, ShowOptions};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, ResponseWriter, blocking, streamed};
 use crate::mango::{FindRequest, IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_of};
+use crate::metrics::QueryTimer;
 use crate::writes::{WriteOptions, write_one};
 
 /// If more documents than this were examined per returned row, the response contains a warning.
@@ -27,31 +29,40 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let request = FindRequest::parse(&call.json().await?)?;
-    find_response(&call, served, |_| Ok(request)).await
+    find_response(&call, served, "find", |_| Ok(request)).await
 }
 
 /// Runs a query and streams its result. `request` creates the query; it may block for planning.
 pub(super) async fn find_response(
     call: &Call,
     served: Arc<ServedDatabase>,
+    kind: &'static str,
     request: impl FnOnce(&Database) -> Result<FindRequest> + Send + 'static,
 ) -> Result<HttpResponse> {
-    let stall_timeout = call.state.config.limits.stall_timeout;
+    let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), kind);
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let request = request(served.database())?;
-        write_result(&served, &request, &mut out).await
+        write_result(&served, &request, query_time, &mut timer, &mut out).await
     })
     .await
 }
 
-async fn write_result(served: &Arc<ServedDatabase>, request: &FindRequest, out: &mut ResponseWriter) -> Result<()> {
+async fn write_result(
+    served: &Arc<ServedDatabase>,
+    request: &FindRequest,
+    time_limit: Option<Duration>,
+    timer: &mut QueryTimer,
+    out: &mut ResponseWriter,
+) -> Result<()> {
     let started = Instant::now();
     let snapshot = served.database().snapshot()?;
     out.buffer.extend_from_slice(b"{\"docs\":[");
     let (row_count, token, documents_read) = match request.is_at_end() {
         true => (0, None, 0),
-        false => write_rows(served, &snapshot, request, out).await?,
+        false => write_rows(served, &snapshot, request, time_limit, out).await?,
     };
+    timer.add_rows_read(documents_read);
     out.buffer.extend_from_slice(b"\n],\n\"bookmark\":");
     out.string(&FindRequest::bookmark_of(row_count, token));
     if request.execution_stats {
@@ -86,9 +97,14 @@ async fn write_rows(
     served: &Arc<ServedDatabase>,
     snapshot: &Snapshot,
     request: &FindRequest,
+    time_limit: Option<Duration>,
     out: &mut ResponseWriter,
 ) -> Result<(u64, Option<String>, u64)> {
     let find = snapshot.find(library_query(snapshot, request)?);
+    let find = match time_limit {
+        Some(time) => find.time_limit(time),
+        None => find,
+    };
     let mut count = 0;
     if request.fields.is_some() {
         let mut found = find.values()?;

@@ -10,6 +10,7 @@ pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;
 pub(crate) mod introspection;
+pub(crate) mod keys;
 pub(crate) mod listing;
 pub(crate) mod local_docs;
 pub(crate) mod mango;

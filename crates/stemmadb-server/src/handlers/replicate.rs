@@ -82,6 +82,7 @@ fn info(outcome: &JobStatus) -> Json {
         "docs_written": outcome.done.written_count,
         "doc_write_failures": outcome.done.failed_count,
         "checkpointed_source_seq": sequence(outcome),
+        "changes_pending": outcome.done.pending_count,
     });
     if let Some(error) = &outcome.error {
         info["error"] = Json::String(error.clone());

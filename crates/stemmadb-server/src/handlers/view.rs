@@ -16,6 +16,7 @@ use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, Query, ResponseWriter, blocking, streamed};
+use crate::metrics::QueryTimer;
 
 /// The parameters of a view query.
 #[derive(Debug, Clone, Default)]
@@ -197,6 +198,7 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     let query = ViewQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "view");
     let (opened, query, result) = blocking(move || {
         let opened = open_view(served, &scripts, &design, &view)?;
         let result = ViewResult::read(&opened, &query)?;
@@ -209,7 +211,7 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     }
     let stall_timeout = call.state.config.limits.stall_timeout;
     let answer = streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        write_result(&opened, result, &query, &show, &mut out).await?;
+        timer.add_rows_read(write_result(&opened, result, &query, &show, &mut out).await?);
         out.buffer.push(b'\n');
         Ok(())
     });
@@ -235,6 +237,7 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let queries = queries.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "view");
     let stall_timeout = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let opened = open_view(served, &scripts, &design, &view)?;
@@ -243,7 +246,8 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_result(&opened, ViewResult::read(&opened, query)?, query, &show, &mut out).await?;
+            let result = ViewResult::read(&opened, query)?;
+            timer.add_rows_read(write_result(&opened, result, query, &show, &mut out).await?);
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -284,13 +288,14 @@ impl ViewResult {
     }
 }
 
+/// Writes a result; returns the number of its rows.
 async fn write_result(
     opened: &OpenedView,
     result: ViewResult,
     query: &ViewQuery,
     show: &ShowOptions,
     out: &mut ResponseWriter,
-) -> Result<()> {
+) -> Result<u64> {
     match result {
         ViewResult::Rows(rows) => write_rows(opened, rows, query, show, out).await,
         ViewResult::Groups(groups) => write_groups(opened, groups, query, out).await,
@@ -303,7 +308,7 @@ async fn write_result(
                 write_group(b"\n", &Value::Null, &value, out);
             }
             out.buffer.extend_from_slice(b"\n]}");
-            Ok(())
+            Ok(1)
         }
     }
 }
@@ -322,7 +327,7 @@ async fn write_rows(
     query: &ViewQuery,
     show: &ShowOptions,
     out: &mut ResponseWriter,
-) -> Result<()> {
+) -> Result<u64> {
     out.buffer.push(b'{');
     write_sequence(opened, query, rows.sequence(), out);
     if query.is_sorted {
@@ -330,9 +335,10 @@ async fn write_rows(
         out.buffer.extend_from_slice(head.as_bytes());
     }
     out.buffer.extend_from_slice(b"\"rows\":[");
-    let mut separator: &[u8] = b"\n";
+    let (mut separator, mut count): (&[u8], u64) = (b"\n", 0);
     while let Some(row) = rows.next() {
         let row = row.map_err(view_failure)?;
+        count += 1;
         out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
         out.buffer.extend_from_slice(b"{\"id\":");
         out.string(&row.id);
@@ -348,7 +354,7 @@ async fn write_rows(
         out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
-    Ok(())
+    Ok(count)
 }
 
 /// Writes the document of a row, or the document that its value links to with `_id`.
@@ -382,17 +388,19 @@ async fn write_groups(
     groups: ProgramGroups,
     query: &ViewQuery,
     out: &mut ResponseWriter,
-) -> Result<()> {
+) -> Result<u64> {
     out.buffer.push(b'{');
     write_sequence(opened, query, groups.sequence(), out);
     out.buffer.extend_from_slice(b"\"rows\":[");
+    let mut count = 0;
     for (at, group) in groups.enumerate() {
+        count += 1;
         let (key, value) = group.map_err(view_failure)?;
         write_group(if at == 0 { b"\n" } else { b",\n" }, &key, &value, out);
         out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
-    Ok(())
+    Ok(count)
 }
 
 fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut ResponseWriter) {

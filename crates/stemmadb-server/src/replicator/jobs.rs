@@ -266,7 +266,9 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
             let mut status = job.status.lock();
             status.state = "running";
             status.retry_at = None;
-            status.done = ReplicationStats::default();
+            // Until the attempt knows better, as much is pending as before.
+            let pending_count = status.done.pending_count;
+            status.done = ReplicationStats { pending_count, ..ReplicationStats::default() };
         }
         let ended = attempt(context, job, runtime);
         // After an attempt that made progress the backoff starts over: this is a new failure, not a repeated one.
@@ -324,10 +326,12 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
     let started = now();
     job.status.lock().session = ReplicationSession { id, started, ended: started, start_position };
     loop {
-        let caught_up = running.catch_up().map(|_| ());
+        let show = |stats: &ReplicationStats| job.status.lock().done = stats.clone();
+        let caught_up = running.catch_up_showing(show).map(|_| ());
         {
             let mut status = job.status.lock();
-            status.done = running.stats().clone();
+            let pending_count = running.stats().pending_count.or(status.done.pending_count);
+            status.done = ReplicationStats { pending_count, ..running.stats().clone() };
             status.session.ended = now();
             if caught_up.is_ok() {
                 status.error = None;

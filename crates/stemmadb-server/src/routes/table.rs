@@ -9,14 +9,14 @@ use hyper::Method;
 use super::Endpoint;
 use super::operation::{not_supported, returns, returns_bytes, returns_events};
 use super::parameters::{
-    BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, LATEST, NEXT, OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS,
-    SHOW, TAG, VIEW, WATCH, WRITE,
+    BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE, NEXT,
+    OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS, SHOW, TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, listing, local_docs,
-    mango, node, node_config, patch, prepared, replicate, server, session, token, transact, unsupported, update,
-    updates, view, watch,
+    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, listing,
+    local_docs, mango, node, node_config, patch, prepared, replicate, server, session, token, transact, unsupported,
+    update, updates, view, watch,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -49,6 +49,7 @@ pub(super) fn endpoints() -> &'static [Endpoint] {
             bulk_routes(),
             mango_routes(),
             stemma_routes(),
+            key_routes(),
             document_routes(),
             unsupported_routes(),
             design_routes(),
@@ -156,7 +157,8 @@ fn database_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}" Member database::info, "Returns document counts and sizes of a database.",
             returns("DatabaseInfo")),
-        route!(PUT "/{db}" ServerAdmin database::create, "Creates a database.", returns("Ok").status(201)),
+        route!(PUT "/{db}" ServerAdmin database::create, "Creates a database.",
+            returns("Ok").status(201).parameters(&[NEW_DATABASE])),
         route!(DELETE "/{db}" ServerAdmin database::delete, "Deletes a database and everything in it.", returns("Ok")),
         route!(GET "/{db}/_security" Member database::security, "Returns the administrators and members of a database.",
             returns("Security")),
@@ -271,6 +273,22 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(GET "/{db}/_history/{doc}" Member introspection::history,
             "Returns all branches of a document's revision tree.", returns("History")),
         route!(DELETE "/{db}/_prepared/{handle}" Member prepared::remove, "Removes a prepared query.", returns("Ok")),
+    ]
+}
+
+fn key_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/{db}/_keys/{namespace}" Member keys::list, "Lists the keys of a namespace with their values.",
+            returns("Rows").parameters(&[KEY_LIST])),
+        route!(GET "/{db}/_keys/{namespace}/{key*}" Member keys::get, "Returns the value of a key.",
+            returns("KeyValue")),
+        route!(PUT "/{db}/_keys/{namespace}/{key*}" Member keys::put, "Sets the value of a key.",
+            returns("KeySet").status(201).body("Any").parameters(&[KEY_SET])),
+        route!(POST "/{db}/_keys/{namespace}/{key*}" Member keys::increment,
+            "Adds a number to the value of a key; returns the sum.",
+            returns("KeyValue").body("KeyIncrement").parameters(&[KEY_WRITE])),
+        route!(DELETE "/{db}/_keys/{namespace}/{key*}" Member keys::delete, "Removes a key.",
+            returns("Ok").parameters(&[KEY_WRITE])),
     ]
 }
 

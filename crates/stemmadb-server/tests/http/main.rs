@@ -8,6 +8,8 @@ mod guide;
 mod hostile;
 mod introspection;
 mod jwt;
+mod keys;
+mod limits;
 mod matrix;
 mod node;
 mod openapi;

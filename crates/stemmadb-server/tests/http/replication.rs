@@ -116,6 +116,11 @@ fn continuous_replication_runs_until_cancelled() {
     }
     let jobs = server.get("/_scheduler/jobs").json();
     assert_eq!((&jobs["total_rows"], &jobs["jobs"][0]["id"]), (&json!(1), &begun.json()["_local_id"]));
+    // The lag: everything was read.
+    let pending = || server.get("/_scheduler/jobs").json()["jobs"][0]["info"]["changes_pending"].clone();
+    until("nothing is pending", || pending() == 0);
+    let line = format!("stemma_replication_changes_pending{{job={}}} 0\n", jobs["jobs"][0]["id"]);
+    assert!(server.get("/_node/_local/_prometheus").text.contains(&line), "{line}");
     let cancelled =
         server.post("/_replicate", &json!({"source": "a", "target": "b", "continuous": true, "cancel": true}));
     assert_eq!(cancelled.status, 200, "{cancelled:?}");
