@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputOptions;
+use super::{OutputOptions, TimeoutArgument};
 
 /// The arguments of `stemma aggregate`.
 #[derive(Debug, Args)]
@@ -57,6 +57,8 @@ pub(crate) struct Aggregate {
     /// Number of groups to skip
     #[arg(long, value_name = "N")]
     pub(crate) skip: Option<u64>,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }

@@ -10,7 +10,7 @@ use crate::output::{OutputFormat, Printer};
 /// Prints a row for each group: its values, then its figures.
 pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
     let request = request(aggregate)?;
-    let rows = session.with(&aggregate.database, |db| db.aggregate(&request))?;
+    let rows = session.with(&aggregate.database, |db| db.aggregate(&request, aggregate.timeout.timeout))?;
     let mut printer = Printer::new(OutputFormat::choose(aggregate.output, OutputFormat::Table));
     for (group, figures) in rows {
         let values = match group {

@@ -61,7 +61,7 @@ pub(super) fn explain(explain: &Explain, session: Session<'_>) -> Result<()> {
 /// Prints the number of documents that match.
 pub(super) fn count(count: &Count, session: Session<'_>) -> Result<()> {
     let selector = selector(&count.selector)?;
-    let number = session.with(&count.database, |db| db.count(&selector))?;
+    let number = session.with(&count.database, |db| db.count(&selector, count.timeout.timeout))?;
     let mut printer = Printer::new(OutputFormat::JsonLines);
     printer.text(&number.to_string())?;
     printer.flush()
@@ -77,6 +77,7 @@ fn request(query: &Query) -> Result<FindRequest> {
         fields: query.fields.clone(),
         ids: query.ids,
         page: query.page.clone(),
+        timeout: query.timeout.timeout,
     })
 }
 
