@@ -23,7 +23,7 @@ pub(crate) use candidates::candidates;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]
 use execute::{count, documents, explain, ids, values};
-pub use find::{Find, GroupBy, QueryRows};
+pub use find::{Find, GroupBy, GroupPaths, QueryRows};
 pub(crate) use language::Matcher;
 pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};
