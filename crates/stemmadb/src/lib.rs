@@ -85,8 +85,8 @@ pub use options::Clock;
 pub use options::{Durability, Options};
 pub use publish::Notifier;
 pub use query::{
-    Aggregation, Cancellation, Explanation, Field, Find, GroupBy, GroupPaths, Query, QueryRows, Selector, Sort, Summary,
-    all_of, any_of, element, field, not,
+    Aggregation, Cancellation, Explanation, Field, Find, GroupBy, GroupPaths, Pipeline, PipelineRows, Query, QueryRows,
+    Selector, Sort, Summary, all_of, any_of, element, field, not,
 };
 pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
 pub use replicate::{Replication, ReplicationStats};

@@ -91,12 +91,14 @@ impl QueryLimits {
     }
 }
 
-/// A snapshot that enforces the limits of a query.
+/// A snapshot that enforces the limits of a query. Clones share the time limit.
+#[derive(Clone)]
 pub(crate) struct LimitedSource<S> {
     inner: S,
     active: Option<ActiveLimits>,
 }
 
+#[derive(Clone)]
 struct ActiveLimits {
     limits: QueryLimits,
     deadline: Option<Instant>,
