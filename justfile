@@ -31,16 +31,18 @@ bench-queries scale="small":
     cargo run --release -p stemmadb-bench -- queries --scale {{scale}} --markdown target/report/queries.md
 
 # Benchmark of a shop against PostgreSQL 15 (`apt-get install postgresql-15`) and SQLite.
-bench-commerce scale="small":
-    cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown target/report/commerce.md
+# `--bonsaidb` also builds and measures BonsaiDb.
+bench-commerce scale="small" *options:
+    cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown target/report/commerce.md {{options}}
 
 # Benchmark of the server with local clients.
 bench-http scale="full":
     cargo run --release -p stemmadb-bench -- http --scale {{scale}} --markdown target/report/http.md
 
-# All benchmarks, with a report in target/report. An interrupted run resumes. Small takes 8 minutes, full 1.5 hours.
-bench-all scale="small":
-    cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}}
+# All benchmarks, with a report in target/report. An interrupted run resumes. Small takes some ten minutes, full takes
+# hours, most of them for ten runs of each encoding; `--iterations` lowers all repetitions.
+bench-all scale="small" *options:
+    cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}} {{options}}
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # Pages and plots in docs/, and full tables beside the results file, from a results file.
