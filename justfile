@@ -31,16 +31,18 @@ bench-queries scale="small":
     cargo run --release -p stemmadb-bench -- queries --scale {{scale}} --markdown target/report/queries.md
 
 # Benchmark of a shop against PostgreSQL 15 (`apt-get install postgresql-15`) and SQLite.
-bench-commerce scale="small":
-    cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown target/report/commerce.md
+# `--bonsaidb` also builds and measures BonsaiDb.
+bench-commerce scale="small" *options:
+    cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown target/report/commerce.md {{options}}
 
 # Benchmark of the server with local clients.
 bench-http scale="full":
     cargo run --release -p stemmadb-bench -- http --scale {{scale}} --markdown target/report/http.md
 
-# All benchmarks, with a report in target/report. An interrupted run resumes. Small takes 8 minutes, full 1.5 hours.
-bench-all scale="small":
-    cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}}
+# All benchmarks, with a report in target/report. An interrupted run resumes. Small takes some ten minutes, full takes
+# hours, most of them for ten runs of each encoding; `--iterations` lowers all repetitions.
+bench-all scale="small" *options:
+    cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}} {{options}}
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # Pages and plots in docs/, and full tables beside the results file, from a results file.
@@ -59,7 +61,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
@@ -139,6 +141,14 @@ nightly-simulation seeds="100000":
 # Mixed load on a server, with its resource usage sampled into target/soak.md.
 nightly-soak seconds="3600":
     STEMMA_SOAK_SECONDS={{seconds}} STEMMA_SOAK_TABLE=$PWD/target/soak.md STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network soak -- --nocapture
+
+# Feeds and live queries, this many of each, while documents are written; prints processor time, threads and memory.
+nightly-feeds feeds="9900" writes="60000" rate="1000":
+    STEMMA_FEEDS={{feeds}} STEMMA_FEED_WRITES={{writes}} STEMMA_FEED_RATE={{rate}} cargo test --release -p stemmadb-cli --test network thousands_of_feeds -- --nocapture
+
+# Many databases in one server, some of them in constant use; prints memory, descriptors and the time to start.
+nightly-databases databases="10000" used="100" descriptors="1024":
+    STEMMA_DATABASES={{databases}} STEMMA_DATABASES_USED={{used}} STEMMA_DATABASE_DESCRIPTORS={{descriptors}} STEMMA_DATABASE_WRITES=50000 cargo test --release -p stemmadb-cli --test network many_databases -- --nocapture
 
 # A database that grows past 4 GiB of log without faults; needs twice that disk space.
 nightly-calm bytes="4831838208":

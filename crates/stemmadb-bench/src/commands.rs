@@ -93,7 +93,7 @@ pub(crate) const COMMANDS: [Command; 11] = [
         settings: || "`Durability::None`, bbolt's `NoSync` and LMDB's `MDB_NOSYNC`; bbolt 1.5.0, in Go".to_owned(),
         prose: include_str!("pages/encodings.md"),
         plots: charts::encodings,
-        seconds: (60, 3_200),
+        seconds: (120, 23_000),
         ..CORE
     },
     Command {

@@ -132,6 +132,12 @@ struct Run {
     /// `growth` has 5,000,000 documents at full scale
     #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
     scale: ScaleChoice,
+    /// Documents in each database, instead of the scale's sizes; an experiment that needs more rounds it up
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(100..))]
+    documents: Option<u64>,
+    /// Repetitions of each measurement, instead of the scale's; in `commerce`, shoppers of each run
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    iterations: Option<u16>,
     /// Write the rows to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -148,6 +154,9 @@ struct Run {
     /// Run only rows whose name contains one of these strings
     #[arg(long, value_name = "ROW", num_args = 1..)]
     only: Vec<String>,
+    /// Also measure BonsaiDb in `commerce`; builds it first, from 300 crates that cargo downloads
+    #[arg(long)]
+    bonsaidb: bool,
     /// Directory for the databases during the run [default: the system's temporary directory]
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
@@ -162,6 +171,25 @@ enum ScaleChoice {
     Full,
     /// As full, with 10,000,000 documents for `growth`
     Huge,
+}
+
+impl Run {
+    /// Returns the amount of work: the scale, with what the options change in it.
+    fn scale(&self) -> experiments::Scale {
+        let scale = self.scale.scale();
+        let scale = self.documents.map_or(scale, |count| scale.with_documents(count));
+        self.iterations.map_or(scale, |count| scale.with_iterations(usize::from(count)))
+    }
+
+    /// Returns the options that [`Run::scale`] depends on, as arguments.
+    fn scale_arguments(&self) -> Vec<String> {
+        let options = [
+            ("--documents", self.documents.map(|count| count.to_string())),
+            ("--iterations", self.iterations.map(|count| count.to_string())),
+        ];
+        let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).flatten();
+        ["--scale".to_owned(), self.scale.scale().name.to_owned()].into_iter().chain(given).collect()
+    }
 }
 
 impl ScaleChoice {
@@ -206,10 +234,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.experiment {
         Experiment::Run { experiments, run, results, name } => {
-            let name = match name {
-                Some(name) => name.clone(),
-                None => today()?,
-            };
+            let name = name.clone().unwrap_or_else(today);
             run::run(experiments, run, results, &name).map(|_| ())
         }
         Experiment::Report { results, directory, also } => {
@@ -243,7 +268,7 @@ fn measure(run: &Run, name: &str) -> Result<()> {
 /// Runs an experiment; the options matter only to `growth`.
 fn measure_with(run: &Run, name: &str, growth: &growth::Options) -> Result<()> {
     let experiment = Command::by_name(name).ok_or_else(|| format!("no experiment is called {name}"))?;
-    let scale = run.scale.scale();
+    let scale = run.scale();
     if cfg!(debug_assertions) {
         eprintln!("warning: this build is not optimized, so its figures are meaningless; build with --release");
     }
@@ -258,11 +283,12 @@ fn measure_with(run: &Run, name: &str, growth: &growth::Options) -> Result<()> {
     let results = Results::new(machine, harness::commit(), run.json.as_deref());
     let mut bench = Bench::new(scale, scratch, results, clock, run.only.clone());
     bench.growth = growth.clone();
+    bench.with_bonsaidb = run.bonsaidb;
     (experiment.run)(&mut bench)?;
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    let command = command(experiment.name, scale.name, run) + &growth.to_arguments();
+    let command = command(experiment.name, run) + &growth.to_arguments();
     let page = (experiment.page)(&bench.results, &report::opening(experiment), &command);
     if !run.quiet {
         print!("{page}");
@@ -279,16 +305,18 @@ fn measure_with(run: &Run, name: &str, growth: &growth::Options) -> Result<()> {
 }
 
 /// Returns today's date (UTC), the default name of a results file.
-fn today() -> Result<String> {
-    let output = std::process::Command::new("date").args(["-u", "+%F"]).output()?;
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+fn today() -> String {
+    harness::now().chars().take_while(|letter| *letter != 'T').collect()
 }
 
 /// Returns the command line that repeats this run. The scratch directory is omitted, as it is specific to this machine.
-fn command(name: &str, scale: &str, run: &Run) -> String {
-    let mut command = format!("cargo run --release -p stemmadb-bench -- {name} --scale {scale}");
+fn command(name: &str, run: &Run) -> String {
+    let mut command = format!("cargo run --release -p stemmadb-bench -- {name} {}", run.scale_arguments().join(" "));
     if matches!(run.clock, ClockChoice::Thread) {
         command.push_str(" --clock thread");
+    }
+    if run.bonsaidb {
+        command.push_str(" --bonsaidb");
     }
     for row in &run.only {
         command.push_str(&format!(" --only '{row}'"));

@@ -13,9 +13,9 @@ use crate::{Result, Run, ScaleChoice};
 /// Runs the named experiments, or all of the default run; writes their rows to `directory/<name>.json`.
 pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> Result<PathBuf> {
     let commands = selected_commands(names)?;
-    let scale = run.scale.scale().name;
-    // The directory name includes scale and commit, so that results of another build are not reused.
-    let parts = directory.join(format!("{name}-{scale}-{}", commit().replace(' ', "-")));
+    let work = run.scale_arguments().join("-").replace("--", "") + if run.bonsaidb { "-bonsaidb" } else { "" };
+    // The directory name includes the work and the commit, so that results of another build are not reused.
+    let parts = directory.join(format!("{name}-{work}-{}", commit().replace(' ', "-")));
     std::fs::create_dir_all(&parts).map_err(|error| format!("cannot create {}: {error}", parts.display()))?;
     let start = Instant::now();
     let mut estimate = TimeEstimate::new(&commands, run.scale);
@@ -32,7 +32,7 @@ pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> 
                 format_duration(estimate.left())
             );
             let began = Instant::now();
-            measure(command, run, scale, &done)?;
+            measure(command, run, &done)?;
             estimate.record(command, began.elapsed());
         }
         estimate.finish(command);
@@ -68,10 +68,13 @@ fn selected_commands(names: &[String]) -> Result<Vec<&'static Command>> {
 }
 
 /// Runs one experiment in its own process. Its file gets its final name only when it is complete.
-fn measure(command: &Command, run: &Run, scale: &str, done: &Path) -> Result<()> {
+fn measure(command: &Command, run: &Run, done: &Path) -> Result<()> {
     let unfinished = done.with_extension("part");
     let mut process = Process::new(std::env::current_exe()?);
-    process.args([command.name, "--scale", scale, "--quiet", "--json"]).arg(&unfinished);
+    process.arg(command.name).args(run.scale_arguments()).args(["--quiet", "--json"]).arg(&unfinished);
+    if run.bonsaidb {
+        process.arg("--bonsaidb");
+    }
     if let Some(directory) = &run.directory {
         process.arg("--directory").arg(directory);
     }

@@ -2,19 +2,23 @@
 
 mod aggregate;
 mod attachments;
+mod import;
+mod keys;
 mod mirror;
 mod salvage;
 mod serve;
 mod update;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::input::InputFormat;
 pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
+pub(crate) use import::{Import, OnConflict};
+pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
 pub(crate) use mirror::Mirror;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
@@ -36,8 +40,7 @@ const STYLES: Styles = Styles::styled()
     subcommand_value_name = "COMMAND",
     subcommand_help_heading = "Commands",
     override_usage = "stemma <COMMAND> <DATABASE> [ARGUMENTS]",
-    after_help = "Example: stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\
-        `stemma COMMAND --help` describes a command, with examples.",
+    after_help = "`stemma COMMAND --help` describes a command, with examples: stemma find --help",
     after_long_help = "Examples:\n\n  \
         stemma import library.stemma books.jsonl --id-field isbn\n  \
         stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
@@ -45,7 +48,7 @@ const STYLES: Styles = Styles::styled()
         Output is a table on a terminal and JSON Lines otherwise; --json, --pretty and --table select a format. \
         Messages go to standard error.\n\n\
         Exit status: 0 success, 1 not found or conflict, 2 invalid usage or input, 3 damaged data, 4 refused by the \
-        system (disk full, read-only), 5 bug in Stemma, 6 open in another process.\n\n\
+        system (disk full, read-only), 5 bug in Stemma, 6 open in another process, 130 interrupted.\n\n\
         `stemma COMMAND --help` describes a command, with examples."
 )]
 pub(crate) struct Arguments {
@@ -143,6 +146,10 @@ pub(crate) enum Command {
     /// Every single field is indexed already. Declare an index for unique values, for sorting by several fields, or for
     /// sorting text by the rules of a language.
     Index(Index),
+    /// Get, set, count or list keys of the key-value store
+    ///
+    /// For data that are no documents: counters, locks, caches. Keys may expire.
+    Key(Key),
     /// List field paths and their value types
     ///
     /// Prints for each path the number of documents that have it, the number per value type, and the number of distinct
@@ -191,70 +198,6 @@ pub(crate) struct Completions {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// The arguments of `stemma import`.
-#[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n\n  \
-        stemma import library.stemma books.jsonl --id-field isbn\n  \
-        stemma import library.stemma books.csv --on-conflict skip\n  \
-        curl -s https://example.org/books.json | stemma import library.stemma -\n  \
-        cargo metadata --format-version 1 | stemma import crates.stemma - --at packages --id-field id\n\n\
-        A document's id is its `_id`, or the field named by --id-field, or a generated id that sorts by time. `_rev` \
-        is ignored, so that exported documents can be imported again.\n\n\
-        In CSV the first row has the field names. 12 is an integer, 1.5 a float, true and false are booleans, an empty \
-        cell is no field, and a cell that a number would not preserve (007, +1) is text; --text=zip reads a whole \
-        column as text.\n\n\
-        Each batch is acknowledged as a whole. Documents imported before an error are kept.")]
-pub(crate) struct Import {
-    /// The database directory, conventionally NAME.stemma
-    pub(crate) database: PathBuf,
-    /// The file to read, or - for standard input
-    #[arg(default_value = "-", hide_default_value = true)]
-    pub(crate) file: PathBuf,
-    /// The field with the document's id
-    #[arg(long, value_name = "FIELD")]
-    pub(crate) id_field: Option<String>,
-    /// What to do if a document with the same id exists
-    #[arg(long, value_name = "ACTION", default_value = "fail")]
-    pub(crate) on_conflict: OnConflict,
-    /// The input format; detected from the file name and the first byte by default
-    #[arg(long)]
-    pub(crate) format: Option<InputFormat>,
-    /// Read the documents from the array at this field of an outer object; a.b for a nested field
-    #[arg(long, value_name = "FIELD", conflicts_with_all = ["format", "delimiter", "text"])]
-    pub(crate) at: Option<String>,
-    /// The delimiter of CSV cells
-    #[arg(long, value_name = "CHARACTER")]
-    pub(crate) delimiter: Option<char>,
-    /// Read these CSV columns as text, or all columns
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
-    pub(crate) text: Option<Vec<String>>,
-    /// Skip documents that can't be imported and write them to this new file, one on a line
-    #[arg(long, value_name = "FILE", conflicts_with = "revisions")]
-    pub(crate) skip_bad: Option<PathBuf>,
-    /// Number of documents per acknowledged batch
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) batch: u32,
-    /// Import revisions with their `_rev`, `_revisions` and `_deleted`, as written by `stemma salvage`
-    #[arg(long, conflicts_with_all = ["id_field", "on_conflict"])]
-    pub(crate) revisions: bool,
-    /// The directory with the contents of attachments, each named by its SHA-256
-    #[arg(long, value_name = "DIRECTORY", requires = "revisions")]
-    pub(crate) files: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) durability: DurabilityArgument,
-}
-
-/// What to do with a document whose id exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnConflict {
-    /// Stop with an error
-    Fail,
-    /// Keep the existing document
-    Skip,
-    /// Replace it with the imported document
-    Replace,
-}
-
 /// How durable a write is when it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityChoice {
@@ -264,6 +207,14 @@ pub(crate) enum DurabilityChoice {
     Interval,
     /// Not flushed: survives a crash of the process, but not of the system
     None,
+}
+
+/// Options of a database that a command creates.
+#[derive(Debug, Args)]
+pub(crate) struct CreationArgument {
+    /// Which paths the database indexes, as JSON: {"include": […], "exclude": […]}; all by default
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) index_policy: Option<String>,
 }
 
 /// The durability option of commands that write.
@@ -335,6 +286,8 @@ pub(crate) struct Put {
     #[arg(long, conflicts_with = "rev")]
     pub(crate) upsert: bool,
     #[command(flatten)]
+    pub(crate) creation: CreationArgument,
+    #[command(flatten)]
     pub(crate) durability: DurabilityArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
@@ -391,6 +344,29 @@ pub(crate) struct Query {
     /// Continue after the page that printed this token
     #[arg(long, value_name = "TOKEN")]
     pub(crate) page: Option<String>,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgument,
+}
+
+/// The time limit of a query.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct TimeoutArgument {
+    /// Stop the query with an error after this time, such as 500ms, 30s or 2min
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Parses a time with a unit; without one, seconds.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let unit_ms = match &text[end..] {
+        "ms" => 1,
+        "s" | "" => 1_000,
+        "min" => 60_000,
+        _ => return Err("expected a time, such as 500ms, 30s or 2min".to_owned()),
+    };
+    let count: u64 = text[..end].parse().map_err(|_| "expected a time, such as 500ms, 30s or 2min".to_owned())?;
+    Ok(Duration::from_millis(count.saturating_mul(unit_ms)))
 }
 
 /// The arguments of `stemma find`.
@@ -404,7 +380,8 @@ pub(crate) struct Query {
         stemma find library.stemma '{\"$or\": [{\"tags\": {\"$all\": [\"sea\"]}}, {\"year\": 1851}]}' --sort -year\n  \
         stemma find library.stemma '{\"publisher.city\": {\"$beginsWith\": \"Lon\"}}' --fields title,year\n\n\
         Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all $elemMatch \
-        $size $regex $mod. A dot separates nested fields: publisher.city; \\. is a dot in a name.\n\n\
+        $size $regex $mod; $options beside $regex: i ignores case. A dot separates nested fields: publisher.city; \
+        \\. is a dot in a name; lines[].price stands for some element of an array.\n\n\
         With --limit, a continuation token is printed to standard error if more documents match. --page TOKEN \
         continues there; the pages contain every document exactly once, also after a restart."
 )]
@@ -445,6 +422,8 @@ pub(crate) struct Count {
     /// The selector, a JSON object; by default it matches every document
     #[arg(default_value = "{}", hide_default_value = true)]
     pub(crate) selector: String,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgument,
 }
 
 /// The arguments of `stemma changes`.
@@ -698,6 +677,23 @@ pub(crate) struct ViewQuery {
     /// Include the documents, or the ones that values link to
     #[arg(long)]
     pub(crate) documents: bool,
+    /// Whether to update the view first: true, false, or lazy for after the query
+    #[arg(long, value_name = "WHEN", default_value = "true", hide_possible_values = true)]
+    pub(crate) update: ViewUpdate,
+    /// Query the view as it is; the same as --update false
+    #[arg(long, conflicts_with = "update")]
+    pub(crate) stale: bool,
+}
+
+/// When a view query updates the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ViewUpdate {
+    /// Before the query
+    True,
+    /// Not at all
+    False,
+    /// After the query
+    Lazy,
 }
 
 /// Options that select the output format.

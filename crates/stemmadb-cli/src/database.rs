@@ -3,8 +3,11 @@
 //! Commands pass ids and revisions as text and documents as JSON objects, and get [`Failure`]s with exit statuses.
 
 mod attachments;
+mod bulk;
 mod indexes;
+mod keys;
 mod mirror;
+mod pipeline;
 mod salvage;
 mod update;
 mod views;
@@ -15,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stemmadb::{
-    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Object, Options, QueryRows, Revision,
-    Selector, Sequence, Value, field,
+    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, IndexPolicy, Object, Options, QueryRows,
+    Revision, Selector, Sequence, Value, field,
 };
 
 use crate::arguments::DurabilityChoice;
@@ -25,6 +28,7 @@ use crate::output::Printable;
 use crate::progress::Progress;
 pub(crate) use attachments::AttachmentReader;
 pub(crate) use indexes::NewIndex;
+pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
 pub(crate) use salvage::{RevisionHistory, SalvagedItem, parse_salvaged_line, salvage};
 pub(crate) use views::{ViewKeys, ViewOutput, ViewRequest};
@@ -85,6 +89,8 @@ pub(crate) struct FindRequest {
     pub(crate) ids: bool,
     /// Continuation token of the previous page.
     pub(crate) page: Option<String>,
+    /// The time limit.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// One sort key.
@@ -124,9 +130,14 @@ impl Database {
         self.full_disk.take().filter(|_| is_refused_write).unwrap_or(failure)
     }
 
-    /// Opens the database at `path`, creating it if it does not exist.
-    pub(crate) fn open_or_create(path: &Path) -> Result<Self> {
-        Self::open(path, Options::new())
+    /// Opens the database at `path`, creating it if it does not exist. An index policy, given as JSON, becomes that of
+    /// the database; one that differs rebuilds the index.
+    pub(crate) fn open_or_create(path: &Path, index_policy: Option<&Value>) -> Result<Self> {
+        let options = match index_policy {
+            Some(policy) => Options::new().index(IndexPolicy::from_value(policy)?),
+            None => Options::new(),
+        };
+        Self::open(path, options)
     }
 
     /// Opens the database at `path`; returns `None` if another process has it open.
@@ -206,27 +217,6 @@ impl Database {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Writes a batch of documents with one acknowledgment. Each write succeeds or fails on its own; results are in
-    /// input order.
-    pub(crate) fn bulk(&self, writes: Vec<DocumentWrite>, durability: DurabilityChoice) -> Result<Vec<Result<()>>> {
-        let mut settled = Vec::new();
-        let mut valid = Vec::with_capacity(writes.len());
-        for (at, write) in writes.into_iter().enumerate() {
-            match self.edit_of(write) {
-                Ok(Some(edit)) => valid.push(edit),
-                Ok(None) => settled.push((at, Ok(()))),
-                Err(failure) => settled.push((at, Err(failure))),
-            }
-        }
-        let written = self.inner.with_durability(durability_of(durability)).bulk(valid)?;
-        let mut outcomes: Vec<Result<()>> =
-            written.into_iter().map(|outcome| outcome.map(|_| ()).map_err(Failure::from)).collect();
-        for (at, outcome) in settled {
-            outcomes.insert(at, outcome);
-        }
-        Ok(outcomes)
     }
 
     /// Converts a write to an edit; `None` if the write has already been done.
@@ -441,13 +431,27 @@ impl Database {
     }
 
     /// Counts the documents that match.
-    pub(crate) fn count(&self, selector: &Value) -> Result<u64> {
-        Ok(self.inner.find(Selector::parse(selector)?).count()?)
+    pub(crate) fn count(&self, selector: &Value, timeout: Option<Duration>) -> Result<u64> {
+        let find = self.inner.find(Selector::parse(selector)?);
+        Ok(match timeout {
+            Some(time) => find.time_limit(time).count()?,
+            None => find.count()?,
+        })
     }
 
-    /// Computes the figures of an aggregation: the value of each group, and its figures.
-    pub(crate) fn aggregate(&self, request: &Value) -> Result<Vec<(Value, Object)>> {
-        Ok(stemmadb::Aggregation::parse(request)?.rows(&self.inner.snapshot()?)?)
+    /// Hints for a selector that matches nothing.
+    pub(crate) fn selector_hints(&self, selector: &Value) -> Result<Vec<String>> {
+        Ok(self.inner.find(Selector::parse(selector)?).hints()?)
+    }
+
+    /// Computes the figures of an aggregation: the value of each group, and its figures. Also returns hints for paths
+    /// that need brackets.
+    pub(crate) fn aggregate(&self, request: &Value, timeout: Option<Duration>) -> Result<AggregatedRows> {
+        let (mut aggregation, snapshot) = (stemmadb::Aggregation::parse(request)?, self.inner.snapshot()?);
+        if let Some(time) = timeout {
+            aggregation = aggregation.time_limit(time);
+        }
+        Ok((aggregation.rows(&snapshot)?, aggregation.hints(&snapshot)?))
     }
 
     /// Returns up to `limit` ids that begin with `prefix`, in order.
@@ -481,9 +485,15 @@ impl Database {
         if let Some(token) = &request.page {
             find = find.after(token);
         }
+        if let Some(time) = request.timeout {
+            find = find.time_limit(time);
+        }
         Ok(find)
     }
 }
+
+/// The rows of an aggregation, and hints.
+type AggregatedRows = (Vec<(Value, Object)>, Vec<String>);
 
 /// Number of documents that [`Database::fields`] reads.
 const SAMPLE_COUNT: u64 = 200;

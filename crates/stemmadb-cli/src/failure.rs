@@ -27,6 +27,8 @@ pub(crate) enum Exit {
     Internal = 5,
     /// Another process has the database open.
     Locked = 6,
+    /// Interrupted by Ctrl-C, as shells report it.
+    Interrupted = 130,
 }
 
 /// Why a disk takes no writes.
@@ -133,6 +135,13 @@ impl fmt::Display for Failure {
 
 impl From<stemmadb::Error> for Failure {
     fn from(error: stemmadb::Error) -> Self {
+        Failure::of(&error)
+    }
+}
+
+impl Failure {
+    /// The failure for an error of the library.
+    pub(crate) fn of(error: &stemmadb::Error) -> Self {
         let exit = match error.kind() {
             ErrorKind::Conflict | ErrorKind::Duplicate | ErrorKind::NotFound => Exit::NotFound,
             ErrorKind::Invalid => Exit::Usage,
@@ -142,7 +151,7 @@ impl From<stemmadb::Error> for Failure {
             _ => Exit::Internal,
         };
         let mut failure = Failure::new(exit, error.message());
-        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
+        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
         failure.write_obstacle = source.and_then(|source| match source.kind() {
             IoErrorKind::ReadOnlyFilesystem | IoErrorKind::PermissionDenied => Some(WriteObstacle::Forbidden),
             IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => Some(WriteObstacle::Full),

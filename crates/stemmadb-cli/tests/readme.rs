@@ -22,6 +22,11 @@ fn commands_of_the_tutorial_print_what_it_shows() {
     check_page("docs/tutorial.md");
 }
 
+#[test]
+fn commands_of_the_page_on_bulk_print_what_it_shows() {
+    check_page("docs/guide/bulk.md");
+}
+
 /// Runs all `console` blocks of a page, in order, in one directory.
 fn check_page(page: &str) {
     let page = workspace().join(page);

@@ -84,3 +84,49 @@ fn json_log_is_json_from_the_first_line() {
         assert!(first.contains(part), "{part} is not in {first}");
     }
 }
+
+/// A request that reads for long does not keep the server running: the databases are closed, and its reads fail.
+#[test]
+fn a_long_request_does_not_delay_the_end() {
+    let arguments = ["--limits-grace", "100ms", "--durability", "none"];
+    let mut server = Running::start(&arguments, &[("STEMMA_ADMIN_PASSWORD", "secret")]);
+    let address = address(&server.line_with("listening on"));
+    let send = |request: &str, body: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YWRtaW46c2VjcmV0\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let answer = |request: &str, body: &str| {
+        let mut response = String::new();
+        send(request, body).read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 201"), "{response}");
+    };
+    answer("PUT /db", "");
+    // Each document has paths of its own: listing them visits all, with counts for each.
+    for part in 0..10 {
+        let document = |number: u32| {
+            let fields: Vec<_> = (0..20).map(|field| format!("\"f{part}-{number}-{field}\":{field}")).collect();
+            format!("{{{}}}", fields.join(","))
+        };
+        let documents: Vec<_> = (0..200).map(document).collect();
+        answer("POST /db/_bulk_docs", &format!("{{\"docs\":[{}]}}", documents.join(",")));
+    }
+    let requests: Vec<_> = (0..8).map(|_| send("GET /db/_paths", "")).collect();
+    let status = Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let begun = std::time::Instant::now();
+    let ended = loop {
+        if let Some(ended) = server.child.try_wait().unwrap() {
+            break ended;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the server does not end");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert!(ended.success(), "{ended:?}");
+    drop(requests);
+}

@@ -23,10 +23,14 @@ pub struct Config {
     pub administrator: Option<Administrator>,
     /// The durability of writes.
     pub durability: Durability,
-    /// The read cache of each open database, in bytes.
+    /// The read caches of all open databases together, in bytes.
     pub cache_bytes: u64,
-    /// The memory for recent writes of each open database, in bytes, until they are merged into its tree. At least 1
-    /// MiB.
+    /// The read caches of all open databases for their indexes, in bytes; `None`: three quarters of `cache_bytes`.
+    pub index_cache_bytes: Option<u64>,
+    /// The read caches of all open databases for documents, in bytes; `None`: a quarter of `cache_bytes`.
+    pub document_cache_bytes: Option<u64>,
+    /// The memory for recent writes of all open databases together, in bytes, until they are merged into their trees. A
+    /// database takes at most 64 MiB, and is given at least 1 MiB.
     pub memory_bytes: u64,
     /// The accepted names in `Host` headers, besides IP addresses and `localhost`. Empty: any name, unless the server
     /// listens on loopback only.
@@ -213,6 +217,8 @@ pub struct Limits {
     pub watch_count: usize,
     /// The most databases that are kept open while nobody uses them. Those not used for longest are closed.
     pub open_databases: usize,
+    /// The time limit of `_find`, prepared queries and `_aggregate`, until the last row is sent. `None`: no limit.
+    pub query_time: Option<Duration>,
     /// The time that running requests have to finish when the server stops.
     pub grace: Duration,
 }
@@ -231,6 +237,7 @@ impl Default for Limits {
             connection_count_per_address: 1024,
             watch_count: 10_000,
             open_databases: 500,
+            query_time: None,
             grace: Duration::from_secs(5),
         }
     }
@@ -244,8 +251,10 @@ impl Config {
             address: SocketAddr::from(([127, 0, 0, 1], 5984)),
             administrator: None,
             durability: Durability::Sync,
-            cache_bytes: 64 << 20,
-            memory_bytes: 24 << 20,
+            cache_bytes: 256 << 20,
+            index_cache_bytes: None,
+            document_cache_bytes: None,
+            memory_bytes: 64 << 20,
             hosts: Vec::new(),
             log: Log::default(),
             setting_sources: BTreeMap::new(),

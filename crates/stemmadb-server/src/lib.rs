@@ -46,7 +46,9 @@ mod writes;
 
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls};
+pub use directory::raise_descriptor_limit;
 pub use error::{Failure, Result};
+pub use http::BLOCKING_THREADS_MAX;
 pub use log::{Format, Level, Log, Logging};
 pub use replicator::peer;
 pub use routes::{RouteDescription, route_descriptions};

@@ -1,8 +1,9 @@
-//! Request metrics: counts and durations by route, in Prometheus's text format.
+//! Request metrics: counts and durations by route, and of queries by database, in Prometheus's text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hyper::Method;
 use parking_lot::Mutex;
@@ -22,6 +23,47 @@ struct RequestCounters {
     /// By route, method and status. All three come from fixed lists, so clients can't create labels.
     requests: BTreeMap<(&'static str, &'static str, u16), u64>,
     times: BTreeMap<(&'static str, &'static str), Histogram>,
+    /// By database and kind of query. Only databases that exist have an entry.
+    queries: BTreeMap<String, BTreeMap<&'static str, QueryCounters>>,
+}
+
+/// The queries of one kind in one database.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct QueryCounters {
+    pub(crate) count: u64,
+    /// The time until the last row, in seconds.
+    pub(crate) seconds: f64,
+    /// The documents or view rows that were read.
+    pub(crate) rows_read: u64,
+}
+
+/// Measures a query until it is dropped.
+pub(crate) struct QueryTimer {
+    metrics: Arc<Metrics>,
+    database: String,
+    kind: &'static str,
+    started: Instant,
+    rows_read: u64,
+}
+
+impl QueryTimer {
+    /// Starts measuring a query of `database`.
+    pub(crate) fn start(metrics: &Arc<Metrics>, database: &str, kind: &'static str) -> Self {
+        let (metrics, database) = (metrics.clone(), database.to_owned());
+        QueryTimer { metrics, database, kind, started: Instant::now(), rows_read: 0 }
+    }
+
+    /// Adds documents or view rows that were read.
+    pub(crate) fn add_rows_read(&mut self, count: u64) {
+        self.rows_read += count;
+    }
+}
+
+impl Drop for QueryTimer {
+    fn drop(&mut self) {
+        let time = self.started.elapsed();
+        self.metrics.note_query(&self.database, self.kind, self.rows_read, time);
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +83,34 @@ impl Metrics {
         let histogram = counters.times.entry((route, method)).or_default();
         histogram.counts[BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len())] += 1;
         histogram.sum += seconds;
+    }
+
+    /// Counts a query.
+    fn note_query(&self, database: &str, kind: &'static str, rows_read: u64, time: Duration) {
+        let mut counters = self.0.lock();
+        let by_kind = match counters.queries.get_mut(database) {
+            Some(by_kind) => by_kind,
+            None => counters.queries.entry(database.to_owned()).or_default(),
+        };
+        let counters = by_kind.entry(kind).or_default();
+        counters.count += 1;
+        counters.seconds += time.as_secs_f64();
+        counters.rows_read += rows_read;
+    }
+
+    /// Removes the counters of a database that was deleted.
+    pub(crate) fn forget_database(&self, database: &str) {
+        self.0.lock().queries.remove(database);
+    }
+
+    /// The queries of a database by kind.
+    pub(crate) fn queries_of(&self, database: &str) -> BTreeMap<&'static str, QueryCounters> {
+        self.0.lock().queries.get(database).cloned().unwrap_or_default()
+    }
+
+    /// The queries of all databases by kind.
+    pub(crate) fn queries(&self) -> BTreeMap<String, BTreeMap<&'static str, QueryCounters>> {
+        self.0.lock().queries.clone()
     }
 
     /// The number of requests by method and by status.
@@ -82,6 +152,25 @@ impl Metrics {
             page.sample("stemma_request_seconds_sum", &labels, histogram.sum);
             page.sample("stemma_request_seconds_count", &labels, count as f64);
         }
+        drop(counters);
+        self.print_queries(page);
+    }
+
+    fn print_queries(&self, page: &mut MetricsPage) {
+        let all = self.queries();
+        let mut family = |name: &str, help: &str, value: fn(&QueryCounters) -> f64| {
+            page.family(name, "counter", help);
+            for (database, by_kind) in &all {
+                for (kind, counters) in by_kind {
+                    page.sample(name, &[("database", database), ("kind", kind)], value(counters));
+                }
+            }
+        };
+        family("stemma_queries_total", "Queries by database.", |counters| counters.count as f64);
+        family("stemma_query_seconds_total", "Time of queries until their last row.", |counters| counters.seconds);
+        family("stemma_query_rows_read_total", "Documents and view rows that queries read.", |counters| {
+            counters.rows_read as f64
+        });
     }
 }
 
@@ -150,6 +239,24 @@ mod tests {
             assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
         }
         assert_eq!(metrics.totals().1, [(200, 4), (404, 1)].into_iter().collect());
+    }
+
+    #[test]
+    fn queries_are_counted_by_database() {
+        let metrics = Arc::new(Metrics::default());
+        for rows_read in [2, 3] {
+            QueryTimer::start(&metrics, "shop", "find").add_rows_read(rows_read);
+        }
+        drop(QueryTimer::start(&metrics, "shop", "view"));
+        let of_shop = metrics.queries_of("shop");
+        assert_eq!((of_shop["find"].count, of_shop["find"].rows_read, of_shop["view"].count), (2, 5, 1));
+        let mut page = MetricsPage::default();
+        metrics.print(&mut page);
+        let text = page.into_text();
+        assert!(text.contains("stemma_queries_total{database=\"shop\",kind=\"find\"} 2\n"), "{text}");
+        assert!(text.contains("stemma_query_rows_read_total{database=\"shop\",kind=\"find\"} 5\n"), "{text}");
+        metrics.forget_database("shop");
+        assert!(metrics.queries().is_empty());
     }
 
     #[test]

@@ -31,7 +31,10 @@ use crate::config::Config;
 use crate::connections::ConnectionSlot;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, blocking, segments};
+use crate::http::{
+    HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest, blocking,
+    segments,
+};
 use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
@@ -58,6 +61,21 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 async fn keep_blocking_thread(mut stopped: watch::Receiver<bool>) {
     while timeout(KEEP_ALIVE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
         blocking(|| Ok(())).await.ok();
+    }
+}
+
+/// The interval at which memory is divided among the databases in use.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
+
+async fn divide_memory(directory: Arc<Directory>, mut stopped: watch::Receiver<bool>) {
+    while timeout(MEMORY_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        let directory = directory.clone();
+        blocking(move || {
+            directory.redivide_memory();
+            Ok(())
+        })
+        .await
+        .ok();
     }
 }
 
@@ -127,6 +145,7 @@ impl Server {
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
+        tokio::spawn(divide_memory(state.directory.clone(), stopped.clone()));
         let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
     }
@@ -166,26 +185,37 @@ impl Server {
         }
     }
 
-    /// Shuts down: accepts no more requests, waits a limited time for running ones, and closes the databases.
+    /// Shuts down: accepts no more requests, waits for running ones and for replications, for `limits.grace` in all,
+    /// and closes the databases, which ends what still runs.
     pub async fn stop(self) {
+        let deadline = Instant::now() + self.state.config.limits.grace;
         self.stopping.send_replace(true);
-        self.accepting.await.ok();
-        let (state, runtime) = (self.state.clone(), tokio::runtime::Handle::current());
+        let (jobs, runtime) = (self.state.jobs.clone(), tokio::runtime::Handle::current());
+        let stopped_jobs = blocking(move || {
+            jobs.stop(&runtime, deadline);
+            Ok(())
+        });
+        // The listener waits for its connections, for as long.
+        let (_, _) = tokio::join!(self.accepting, stopped_jobs);
+        let closing_until = Instant::now() + CLOSING_TIMEOUT;
+        let state = self.state.clone();
         let closed = blocking(move || {
-            state.jobs.stop(&runtime, state.config.limits.grace);
             state.directory.close();
             Ok(())
         });
-        closed.await.ok();
+        timeout(CLOSING_TIMEOUT, closed).await.ok();
         // Another server can open the directory only once all running work has released it.
-        let deadline = Instant::now() + self.state.config.limits.grace;
         let directory = Arc::downgrade(&self.state.directory);
         drop(self.state);
-        while directory.strong_count() > 0 && Instant::now() < deadline {
+        while directory.strong_count() > 0 && Instant::now() < closing_until {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }
+
+/// How long the databases have to be closed when the server stops. What is not merged until then is read from their
+/// logs at the next start.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Loads the administrators, the tokens and the secret of cookies. Returns the generated password, if there is one.
 fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Result<(Authenticator, Option<String>)> {
@@ -228,7 +258,9 @@ async fn accept(
         };
         let (Ok(permit), accepted) = accepted else { break };
         let Ok((stream, peer)) = accepted else {
-            // Usually out of file descriptors: wait until connections are closed.
+            // Usually out of file descriptors: close databases, and wait until connections are closed.
+            let directory = state.directory.clone();
+            blocking(move || Ok(directory.release_descriptors())).await.ok();
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
@@ -362,10 +394,29 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// connection. Locks that the handler held are released.
 async fn catch_panic<T>(handler: impl Future<Output = Result<T>>) -> Result<T> {
     let answered = AssertUnwindSafe(handler).catch_unwind().await;
-    answered.unwrap_or_else(|_| Err(Failure::internal("a handler panicked: the server's stderr shows where")))
+    answered.unwrap_or_else(|_| Err(panicked()))
 }
 
+fn panicked() -> Failure {
+    Failure::internal("a handler panicked: the server's stderr shows where")
+}
+
+/// Handles a request, and those that it is rewritten to.
 async fn handle(
+    state: Arc<ServerState>,
+    mut request: Request<RequestBody>,
+    record: &mut RequestRecord,
+) -> Result<HttpResponse> {
+    loop {
+        let answer = handle_once(state.clone(), request, record).await?;
+        match RewrittenRequest::of(&answer) {
+            Some(rewritten) => request = rewritten,
+            None => return Ok(answer),
+        }
+    }
+}
+
+async fn handle_once(
     state: Arc<ServerState>,
     request: Request<RequestBody>,
     record: &mut RequestRecord,
@@ -425,7 +476,11 @@ async fn handle(
         body: Some(body),
         reservation: reservation.clone(),
     };
-    let answer = reservation.scope((endpoint.handler)(call)).await?;
+    let handler = reservation.scope((endpoint.handler)(call));
+    let answer = match route.only_reads() {
+        true => record.cancellation.spawn(handler).await.unwrap_or_else(|_| Err(panicked()))?,
+        false => handler.await?,
+    };
     Ok(match cookie {
         Some(cookie) => answer.with(SET_COOKIE, &cookie),
         None => answer,

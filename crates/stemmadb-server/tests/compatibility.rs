@@ -47,15 +47,76 @@ fn every_route_has_a_row_and_no_row_is_without_a_route() {
     assert!(lost.is_empty(), "docs/couchdb-compatibility.md has rows for no route: {lost:#?}");
 }
 
-#[test]
-fn every_row_names_tests_that_there_are() {
+/// The sources in which tests are looked for.
+fn sources() -> String {
     let mut sources = String::new();
     sources_below(&root().join("crates/stemmadb-server"), &mut sources);
+    sources_below(&root().join("crates/stemmadb/tests"), &mut sources);
+    sources
+}
+
+/// The parts of a text that are between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+fn has_test(sources: &str, name: &str) -> bool {
+    sources.contains(&format!("fn {name}("))
+}
+
+#[test]
+fn every_row_names_tests_that_there_are() {
+    let sources = sources();
     for row in rows() {
-        let names: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
+        let names = quoted(&row[3]);
         assert!(!names.is_empty(), "nothing shows {row:?}");
         for name in names {
-            assert!(sources.contains(&format!("fn {name}(")), "there is no test {name}, which is to show {row:?}");
+            assert!(has_test(&sources, name), "there is no test {name}, which is to show {row:?}");
+        }
+    }
+}
+
+/// The lines of a section of the page.
+fn section(title: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("docs/couchdb-compatibility.md")).unwrap();
+    let lines = page.lines().skip_while(|line| *line != format!("## {title}")).skip(1);
+    let lines: Vec<_> = lines.take_while(|line| !line.starts_with("## ")).map(str::to_owned).collect();
+    assert!(!lines.is_empty(), "the page has no section {title}");
+    lines
+}
+
+#[test]
+fn rows_without_routes_name_tests_too() {
+    let sources = sources();
+    for title in ["Design documents", "Authentication and authorization"] {
+        let rows: Vec<_> = section(title).into_iter().filter(|line| line.starts_with("| ")).skip(1).collect();
+        assert!(rows.len() > 10, "{title}: {rows:?}");
+        for row in rows {
+            let tests = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default().to_owned();
+            let names = quoted(&tests);
+            assert!(!names.is_empty(), "{title}: nothing shows {row}");
+            for name in names {
+                assert!(has_test(&sources, name), "{title}: there is no test {name}, which is to show {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_difference_names_tests() {
+    let sources = sources();
+    let differences = section("Differences").join("\n");
+    let differences: Vec<_> = differences.split("\n- ").skip(1).collect();
+    assert!(differences.len() > 10, "{differences:?}");
+    for difference in differences {
+        // Names of tests are in parentheses.
+        let names: Vec<_> = difference.split('(').skip(1).filter_map(|part| part.split(')').next()).collect();
+        let names: Vec<_> = names.iter().flat_map(|part| quoted(part)).collect();
+        let tests = names.iter().filter(|name| has_test(&sources, name)).count();
+        assert!(tests > 0, "nothing shows: {difference}");
+        let looks_like_a_test = |name: &&&str| name.matches('_').count() > 2 && !name.contains([' ', '/', '"']);
+        for name in names.iter().filter(looks_like_a_test) {
+            assert!(has_test(&sources, name), "there is no test {name}, which is to show: {difference}");
         }
     }
 }

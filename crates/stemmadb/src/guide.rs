@@ -6,6 +6,12 @@ struct Tutorial;
 #[doc = include_str!("../../../docs/guide/documents.md")]
 struct Documents;
 
+#[doc = include_str!("../../../docs/guide/bulk.md")]
+struct Bulk;
+
+#[doc = include_str!("../../../docs/guide/asynchronous.md")]
+struct Asynchronous;
+
 #[doc = include_str!("../../../docs/guide/queries.md")]
 struct Queries;
 

@@ -29,6 +29,8 @@
 //!
 //! Every fallible call returns an [`Error`], whose [`kind`](Error::kind) determines what the caller should do.
 
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod cache;
 mod changes;
 mod collection;
@@ -111,17 +113,24 @@ pub mod views {
     };
 }
 
+/// Aggregation pipelines, and groups by several paths.
+pub mod aggregation {
+    pub use crate::query::{GroupPaths, Pipeline, PipelineRows};
+}
+
 /// Results of typed collections: see [`Collection`].
 pub mod typed {
     pub use crate::collection::{
-        BoundCollection, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries,
-        WatchEntries,
+        BoundCollection, Declarations, DeclaredCollection, EntryChange, EntryDelta, EntryEvent, EntrySubscription,
+        FindEntries, FoundEntries, WatchEntries,
     };
 }
 
-/// Groups of operations on a [`Database`]: indexes, views, files, schemas, expiration and others.
+/// Groups of operations on a [`Database`]: indexes, views, files, schemas, expiration and others; conditional writes of
+/// [`Keys`].
 pub mod handles {
     pub use crate::database::{Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
+    pub use crate::keys::{KeyCondition, KeyWrite};
 }
 
 /// Reading what is left of a damaged database.

@@ -83,7 +83,7 @@ pub(crate) struct Listener {
     state: Mutex<ListenerState>,
     changed: Condvar,
     /// Called on each publication, by listeners that do not wait.
-    callback: Option<PublishCallback>,
+    callback: OnceLock<PublishCallback>,
 }
 
 /// A callback that receives the newest sequence.
@@ -239,7 +239,7 @@ impl Publisher {
     /// Registers a callback that receives the newest sequence on each publication; dropping the returned notifier
     /// unregisters it.
     pub(crate) fn notify(&self, callback: PublishCallback) -> Notifier {
-        let listener = Arc::new(Listener { callback: Some(callback), ..Listener::default() });
+        let listener = Arc::new(Listener { callback: callback.into(), ..Listener::default() });
         self.listeners.lock().push(Arc::downgrade(&listener));
         listener.notify(self.published(), false);
         Notifier { _listener: listener }
@@ -264,9 +264,24 @@ impl Listener {
         self.changed.notify_all();
         let published = state.published;
         drop(state);
-        if let Some(callback) = &self.callback {
+        if let Some(callback) = self.callback.get() {
             callback(published);
         }
+    }
+
+    /// Calls `callback` now, and after each publication or when the database is closed. Only the first callback is
+    /// kept.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn on_change(&self, callback: PublishCallback) {
+        self.callback.set(callback).ok();
+        self.notify(Sequence::ZERO, false);
+    }
+
+    /// Whether the database is closed and nothing after `sequence` was published.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_closed_at(&self, sequence: Sequence) -> bool {
+        let state = self.state.lock();
+        state.closed && state.published <= sequence
     }
 
     /// Waits until something after `sequence` is published, at most until `deadline`.

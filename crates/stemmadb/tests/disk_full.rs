@@ -162,3 +162,71 @@ fn info_names_the_oldest_snapshot_that_keeps_files() {
     assert_eq!((info.tree_held_bytes, info.oldest_snapshot), (0, None));
     assert_sound(&db);
 }
+
+/// A failed write of the log ends writes, and the database says so; opened again, it takes writes.
+#[test]
+fn a_database_tells_whether_it_takes_writes() {
+    let storage = TestStorage::new(11);
+    let db = storage.open(options(false)).unwrap();
+    write(&db, 0).unwrap();
+    assert!(db.maintenance().takes_writes());
+    storage.disk().fail(Call::Write, 1, Failure::Full, true);
+    assert_eq!(write(&db, 1).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(!db.maintenance().takes_writes());
+    assert_readable(&db, 1);
+    storage.heal();
+    assert!(!db.maintenance().takes_writes(), "it has to be opened again");
+    db.close().ok();
+    let db = storage.open(options(false)).unwrap();
+    assert!(db.maintenance().takes_writes());
+    write(&db, 2).unwrap();
+}
+
+/// What frees space is accepted, and nothing else.
+#[test]
+fn deletions_are_accepted_while_other_writes_are_not() {
+    let db = Database::in_memory();
+    (0..10).for_each(|number| write(&db, number).unwrap());
+    let revision = *db.get("3").unwrap().unwrap().revision();
+    db.maintenance().set_deletions_only(true);
+    let refusals = [
+        write(&db, 10).unwrap_err(),
+        db.files().attach("4", &revision, "f", "text/plain", &b"content"[..]).unwrap_err(),
+        db.write(|transaction| {
+            transaction.delete("3", &revision)?;
+            transaction.insert("11", &serde_json::json!({}))
+        })
+        .unwrap_err(),
+        db.local_documents().put("_local/x", None, &serde_json::json!({})).unwrap_err(),
+    ];
+    for refused in refusals {
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    }
+    db.delete("3", &revision).unwrap();
+    db.maintenance().compact().unwrap();
+    assert_eq!(db.info().unwrap().document_count, 9);
+    db.maintenance().set_deletions_only(false);
+    write(&db, 10).unwrap();
+}
+
+/// A smaller memory merges what exceeds it, and drops what is cached beyond it.
+#[test]
+fn memory_of_an_open_database_can_be_changed() {
+    let storage = TestStorage::new(12);
+    let db = storage.open(Options::new().durability(Durability::None).background(false)).unwrap();
+    let body = |number: u64| serde_json::json!({"number": number, "text": "x".repeat(500)});
+    (0..3_000).for_each(|number| _ = db.insert(&number.to_string(), &body(number)).unwrap());
+    (0..3_000).for_each(|number| assert!(db.get(&number.to_string()).unwrap().is_some()));
+    let before = db.info().unwrap();
+    assert!(before.memory_bytes > 1 << 20 && before.cache_bytes > 1 << 20, "{before:?}");
+    db.maintenance().set_memory(256 << 10, 1 << 20);
+    let after = db.info().unwrap();
+    assert!(after.cache_bytes < before.cache_bytes / 2, "{after:?}");
+    // Without background work, writers merge.
+    db.insert("more", &body(0)).unwrap();
+    db.insert("again", &body(0)).unwrap();
+    assert!(db.info().unwrap().memory_bytes <= 1 << 20, "{:?}", db.info().unwrap());
+    db.maintenance().set_memory(64 << 20, 64 << 20);
+    (0..3_000).for_each(|number| assert!(db.get(&number.to_string()).unwrap().is_some()));
+    assert!(db.info().unwrap().cache_bytes > 1 << 20);
+}

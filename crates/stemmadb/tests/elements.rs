@@ -46,6 +46,44 @@ fn brackets_enter_arrays_in_conditions_groups_and_sums() {
 }
 
 #[test]
+fn groups_by_several_paths_are_unnested() {
+    let db = database();
+    let few = || db.find(field("n").lt(4));
+    let keys = |groups: &[(Value, u64)]| {
+        let key = |(key, count): &(Value, u64)| format!("{} {count}", key.to_json());
+        groups.iter().map(key).collect::<Vec<_>>()
+    };
+    let counts = few().group_by(["tags[]", "n"]).counts().unwrap();
+    let expected = [
+        r#"["even",0] 1"#,
+        r#"["even",2] 1"#,
+        r#"["number",0] 1"#,
+        r#"["number",2] 1"#,
+        r#"["odd",1] 1"#,
+        r#"["odd",3] 1"#,
+    ];
+    assert_eq!(keys(&counts), expected);
+    // Paths into one array are paired; those into different ones are combined.
+    let paired = few().group_by(vec!["lines[].product", "lines[].price"]).counts().unwrap();
+    assert_eq!(keys(&paired), ["[0,1] 1", "[0,2] 1", "[0,3] 1", "[1,2] 1", "[1,3] 1", "[2,3] 1"]);
+    let combined = few().group_by(["tags[]", "lines[].product"]).summaries("lines[].price").unwrap();
+    let sums: Vec<_> = combined.iter().map(|(key, sum)| format!("{} {:?}", key.to_json(), sum.sum)).collect();
+    assert_eq!(sums.len(), 7, "{sums:?}");
+    assert_eq!(combined[0].1.sum.and_then(|sum| sum.as_i64()), Some(2), "{sums:?}");
+    let documents = few().group_by(&["n", "_id"][..]).counts().unwrap();
+    assert_eq!(documents.len(), 4);
+    assert_eq!(documents[3].0.to_json(), r#"[3,"d003"]"#);
+    for wrong in [Vec::new(), vec!["n"; 9], vec!["n", "a..b"]] {
+        assert_eq!(few().group_by(wrong).counts().unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let hints = few().group_by(["n", "lines.product"]).hints().unwrap();
+    assert!(hints.len() == 1 && hints[0].contains("`lines[].product`"), "{hints:?}");
+    assert_eq!(few().group_by(["n", "lines[].product"]).hints().unwrap(), Vec::<String>::new());
+    let too_many = few().rows_max(3).group_by(["n", "tags[]"]).counts().unwrap_err();
+    assert_eq!(too_many.kind(), ErrorKind::Stopped);
+}
+
+#[test]
 fn paths_that_need_brackets_are_hinted_at() {
     let db = database();
     let hints = |selector: Selector| db.find(selector).hints().unwrap();

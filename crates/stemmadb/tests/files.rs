@@ -650,3 +650,13 @@ fn replicated_revision_brings_or_keeps_attachments() {
     let missing = db.snapshot().unwrap().missing("a", &["3-c".parse().unwrap(), "4-z".parse().unwrap()]).unwrap();
     assert_eq!((missing.missing.len(), missing.possible_ancestors), (1, vec![third]));
 }
+
+#[test]
+fn content_types_are_limited() {
+    let db = Database::in_memory();
+    let first = db.insert("a", &serde_json::json!({})).unwrap();
+    let refused = db.files().attach("a", &first, "f", &"x".repeat(1025), &b"content"[..]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.message().contains("1025 bytes") && refused.hint().unwrap().contains("1024"), "{refused:?}");
+    db.files().attach("a", &first, "f", &"x".repeat(1024), &b"content"[..]).unwrap();
+}

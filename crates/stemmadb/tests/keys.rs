@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use stemmadb::{Database, ErrorKind, Keys, Options};
+use stemmadb::handles::KeyCondition;
+use stemmadb::{Database, ErrorKind, Keys, Options, Value};
 
 const SHORT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(3600);
@@ -105,4 +106,59 @@ fn invalid_keys_are_rejected() {
     keys.set("with/slash and ü", "v").unwrap();
     assert_eq!(keys.all::<String>().unwrap().len(), 2);
     assert_eq!(keys.get::<i64>("with/slash and ü").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn conditions_decide_whether_a_key_is_set_and_the_previous_value_is_returned() {
+    let db = Database::in_memory();
+    let keys = db.keys("leases").unwrap();
+    let set = |value: &str, condition: KeyCondition, time| {
+        let outcome = keys.set_if("k", value, &condition, time).unwrap();
+        (outcome.was_set, outcome.previous.map(|value| value.to_json()))
+    };
+    assert_eq!(set("a", KeyCondition::Present, None), (false, None));
+    assert!(!is_there(&keys, "k"));
+    assert_eq!(set("a", KeyCondition::Absent, None), (true, None));
+    assert_eq!(set("b", KeyCondition::Absent, Some(SHORT)), (false, Some("\"a\"".to_owned())));
+    assert_eq!(set("b", KeyCondition::Equals(Value::from("x")), None), (false, Some("\"a\"".to_owned())));
+    // A condition that does not hold changes nothing, not even the expiration time.
+    std::thread::sleep(2 * SHORT);
+    assert_eq!(keys.get::<String>("k").unwrap().as_deref(), Some("a"));
+    assert_eq!(set("b", KeyCondition::Equals(Value::from("a")), Some(SHORT)), (true, Some("\"a\"".to_owned())));
+    wait_until(|| !is_there(&keys, "k"));
+    assert_eq!(set("c", KeyCondition::Absent, None), (true, None));
+    assert_eq!(keys.replace("k", &7).unwrap(), Some(Value::from("c")));
+    assert_eq!(keys.replace("new", &7).unwrap(), None);
+}
+
+#[test]
+fn only_one_of_many_writers_sets_an_absent_key() {
+    let db = Database::in_memory();
+    let keys = db.keys("leases").unwrap();
+    let winners = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let keys = &keys;
+                scope.spawn(move || keys.set_if("k", &n, &KeyCondition::Absent, None).unwrap().was_set)
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).filter(|won| *won).count()
+    });
+    assert_eq!(winners, 1);
+}
+
+#[test]
+fn floats_are_counted() {
+    let db = Database::in_memory();
+    let keys = db.keys("n").unwrap();
+    assert_eq!(keys.increment_float("spent", 1.5).unwrap(), 1.5);
+    assert_eq!(keys.increment_float("spent", -0.25).unwrap(), 1.25);
+    keys.set("whole", &3).unwrap();
+    assert_eq!(keys.increment_float("whole", 0.5).unwrap(), 3.5);
+    assert_eq!(keys.increment("whole", 1).unwrap_err().kind(), ErrorKind::Invalid);
+    keys.set("text", "x").unwrap();
+    for (key, by) in [("text", 1.0), ("spent", f64::NAN), ("spent", f64::INFINITY)] {
+        assert_eq!(keys.increment_float(key, by).unwrap_err().kind(), ErrorKind::Invalid, "{key} {by}");
+    }
+    assert_eq!(keys.get::<f64>("spent").unwrap(), Some(1.25));
 }

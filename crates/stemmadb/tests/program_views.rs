@@ -473,3 +473,80 @@ fn unmappable_documents_have_no_rows_and_failing_programs_store_nothing() {
     assert_eq!(failing.query().access(Access::NoUpdate).rows().unwrap().count(), 0);
     assert!(failing.query().access(Access::NoUpdate).rows().unwrap().is_stale());
 }
+
+/// [`Rows`] stored by partition.
+struct PartitionedRows(Rows);
+
+impl ViewProgram for PartitionedRows {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
+        self.0.map(documents)
+    }
+
+    fn is_partitioned(&self) -> bool {
+        true
+    }
+
+    fn reducer(&self) -> ProgramReducer {
+        self.0.reducer()
+    }
+
+    fn reduce(&self, rows: &[ProgramRow]) -> Result<Value> {
+        self.0.reduce(rows)
+    }
+
+    fn rereduce(&self, parts: &[Value]) -> Result<Value> {
+        self.0.rereduce(parts)
+    }
+}
+
+#[test]
+fn partitions_are_queried_separately() {
+    let db = Database::in_memory();
+    let partitions = ["a", "a9", "b", &"long".repeat(100)];
+    for partition in partitions {
+        for (at, key) in ascending().iter().enumerate() {
+            let rows = json!([[key, at], [[partition, at / 10, at], 1]]);
+            put(&db, &format!("{partition}:{at:03}"), &rows);
+        }
+    }
+    let whole = Database::in_memory();
+    for (at, key) in ascending().iter().enumerate() {
+        put(&whole, &format!("a:{at:03}"), &json!([[key, at], [["a", at / 10, at], 1]]));
+    }
+    let program = Rows { name: "p".into(), reducer: ProgramReducer::Custom, mapped: Arc::default() };
+    let view_of = |db: &Database, program| db.views().open_program(Arc::new(PartitionedRows(program))).unwrap();
+    let (opened, _) = view(&whole, ProgramReducer::Custom);
+    let partitioned = view_of(&db, program);
+    let a = |choice: &RowChoice| partitioned.query().within("a").among(choice.clone());
+    let alone = |choice: &RowChoice| opened.query().among(choice.clone());
+    for choice in [
+        RowChoice::All,
+        RowChoice::Range(bound(json!(-7), None, true), None),
+        RowChoice::Range(None, bound(json!("a"), Some("a:013"), true)),
+        RowChoice::Range(bound(json!(["a", 1]), None, true), bound(json!(["a", 1, {}]), None, false)),
+        RowChoice::Keys(vec![value(&json!("á")), value(&json!(0)), value(&json!("missing"))]),
+    ] {
+        for descending in [false, true] {
+            let all = |query: stemmadb::views::ProgramQuery| {
+                let rows = query.descending(descending).skip(1).rows().unwrap();
+                (rows.total(), rows.offset(), rows.collect::<Result<Vec<_>>>().unwrap())
+            };
+            assert_eq!(all(a(&choice)), all(alone(&choice)), "{choice:?}");
+        }
+        assert_eq!(a(&choice).reduce().unwrap(), alone(&choice).reduce().unwrap(), "{choice:?}");
+        for level in [None, Some(1), Some(2)] {
+            let groups =
+                |query: stemmadb::views::ProgramQuery| query.groups(level).unwrap().collect::<Result<Vec<_>>>();
+            assert_eq!(groups(a(&choice)).unwrap(), groups(alone(&choice)).unwrap(), "{choice:?} by {level:?}");
+        }
+    }
+    for partition in partitions {
+        assert_eq!(partitioned.query().within(partition).rows().unwrap().count(), 2 * ascending().len());
+    }
+    assert_eq!(partitioned.query().within("c").rows().unwrap().count(), 0);
+    assert!(db.maintenance().check().unwrap().damages.is_empty());
+}

@@ -151,6 +151,24 @@ fn interrupted_replication_resumes_at_its_checkpoint() {
 }
 
 #[test]
+fn pending_changes_are_reported_page_by_page() {
+    let (from, to) = (Database::in_memory(), Database::in_memory());
+    for n in 0..6 {
+        from.insert(&format!("d{n}"), &json!({"n": n})).unwrap();
+    }
+    let mut running = Replication::new(&from, &to).batch(2).begin().unwrap();
+    let mut pending = Vec::new();
+    running.catch_up_showing(|stats| pending.push(stats.pending_count)).unwrap();
+    // Upper bounds: the checkpoints of the replication are counted, too.
+    let at_least = [4, 2, 0, 0];
+    assert!(pending.iter().zip(at_least).all(|(pending, least)| *pending >= Some(least)), "{pending:?}");
+    assert!(pending.windows(2).all(|pair| pair[0] > pair[1]), "{pending:?}");
+    assert_eq!((pending[0], pending[3]), (Some(4), Some(0)));
+    from.insert("late", &json!({})).unwrap();
+    assert_eq!(running.catch_up().unwrap().pending_count, Some(0));
+}
+
+#[test]
 fn continuous_replication_follows_the_source_and_can_be_canceled() {
     let (source, target) = (Database::in_memory(), Database::in_memory());
     let cancellation = Cancellation::new();

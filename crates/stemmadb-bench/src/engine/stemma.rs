@@ -29,7 +29,11 @@ pub(crate) enum Caching {
 impl Stemma {
     /// Opens the database in the directory `path`, creating it if needed.
     pub(crate) fn open(path: &Path, synced: bool, caching: Caching) -> Result<Self> {
-        let durability = if synced { Durability::Sync } else { Durability::None };
+        Self::open_durable(path, if synced { Durability::Sync } else { Durability::None }, caching)
+    }
+
+    /// Opens the database in the directory `path`, creating it if needed.
+    pub(crate) fn open_durable(path: &Path, durability: Durability, caching: Caching) -> Result<Self> {
         let options = Options::new().durability(durability);
         let options = match caching {
             Caching::Off => options.cache_bytes(0),

@@ -177,8 +177,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     if !is_wanted(bench) {
         return Ok(());
     }
-    for document_count in bench.scale.query_counts {
-        let databases = load(bench, *document_count)?;
+    for document_count in bench.scale.query_counts.to_vec() {
+        let databases = load(bench, document_count)?;
         let specs: Vec<QuerySpec> = queries.iter().map(|query| query.spec(Projection::Ids)).collect();
         let expectations = ExpectedRows::compute(&databases.corpus, &specs);
         for (query, expected_rows) in queries.iter().zip(&expectations) {

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use super::{Bench, single_inserts};
 use crate::Result;
-use crate::harness::{ResultRow, Samples, Unit};
+use crate::harness::{ResultRow, Samples, Unit, grouped};
 use crate::server::{Connection, Endpoint, Response, ServerProcess};
 
 const CONNECTION_COUNTS: [usize; 4] = [1, 16, 64, 256];
-/// Documents in the database.
-const DOCUMENT_COUNT: u64 = 20_000;
 const BATCH_COUNT: u64 = 500;
 /// Number of distinct values of `kind`, which `_find` selects by.
 const KIND_COUNT: u64 = 1_000;
+/// Limit of `_find`.
+const FOUND_MAX: u64 = 25;
 /// Longpoll notifications measured.
 const NOTICE_COUNT: usize = 200;
 
@@ -31,13 +31,14 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let directory = bench.scratch.fresh_path("server")?;
     let server = ServerProcess::start(&directory, "sync")?;
     let endpoint = server.endpoint();
+    let document_count = bench.scale.served_count;
     std::thread::sleep(Duration::from_secs(1));
     memory(bench, &server, "memory at rest", "VmRSS", Some(REST_MIB))?;
     endpoint.expect_status(201, "PUT", "/bench", None)?;
     bulk(bench, &endpoint)?;
     javascript_view(bench, &endpoint)?;
     for count in CONNECTION_COUNTS {
-        let path = |number: usize| ("GET", format!("/bench/{}", id(number as u64 * 7_919 % DOCUMENT_COUNT)), None);
+        let path = |number: usize| ("GET", format!("/bench/{}", id(number as u64 * 7_919 % document_count)), None);
         let is_correct = |response: &Response| response.status == 200 && response.body.starts_with(b"{\"_id\":\"doc-");
         // The target is for many clients; a single one waits for each response.
         let target = (count == 64).then_some(GETS_PER_SECOND);
@@ -53,17 +54,28 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         let is_correct = |response: &Response| response.status == 201;
         load(bench, &endpoint, &format!("PUT, {count} connections"), *count, 1_000, &path, &is_correct, None)?;
     }
+    // Every kind has at least this many documents.
+    let found_count = (document_count / KIND_COUNT).min(FOUND_MAX);
     let find = |number: usize| {
-        let selector = json!({"selector": {"kind": number as u64 % KIND_COUNT}, "limit": 25});
+        let selector = json!({"selector": {"kind": number as u64 % KIND_COUNT}, "limit": FOUND_MAX});
         ("POST", "/bench/_find".to_owned(), Some(selector.to_string()))
     };
     let is_correct = |response: &Response| {
         let docs = serde_json::from_slice::<Value>(&response.body).ok();
         let count = docs.and_then(|response| Some(response["docs"].as_array()?.len()));
-        response.status == 200 && count.is_some_and(|count| count >= 20)
+        response.status == 200 && count.is_some_and(|count| count as u64 >= found_count)
     };
     for count in [1, 16] {
-        load(bench, &endpoint, &format!("_find of 20, {count} connections"), count, 1_000, &find, &is_correct, None)?;
+        load(
+            bench,
+            &endpoint,
+            &format!("_find of {found_count}, {count} connections"),
+            count,
+            1_000,
+            &find,
+            &is_correct,
+            None,
+        )?;
     }
     notices(bench, &endpoint)?;
     memory(bench, &server, "memory under load", "VmHWM", None)
@@ -92,16 +104,17 @@ fn memory(bench: &mut Bench, server: &ServerProcess, row: &str, name: &str, boun
 }
 
 fn heading(bench: &Bench, row: &str, unit: Unit) -> crate::harness::Heading {
-    let mut heading = bench.heading(row, DOCUMENT_COUNT, true, unit);
+    let mut heading = bench.heading(row, bench.scale.served_count, true, unit);
     heading.experiment = "http";
     heading
 }
 
 /// Fills the database that later rows read.
 fn bulk(bench: &mut Bench, endpoint: &Endpoint) -> Result<()> {
-    let batches: Vec<Vec<u8>> = (0..DOCUMENT_COUNT / BATCH_COUNT)
+    let document_count = bench.scale.served_count;
+    let batches: Vec<Vec<u8>> = (0..document_count.div_ceil(BATCH_COUNT))
         .map(|batch| {
-            let docs: Vec<Value> = (batch * BATCH_COUNT..(batch + 1) * BATCH_COUNT)
+            let docs: Vec<Value> = (batch * BATCH_COUNT..((batch + 1) * BATCH_COUNT).min(document_count))
                 .map(|number| {
                     let mut doc: Value = serde_json::from_str(&body(number)).expect("made as JSON");
                     doc["_id"] = id(number).into();
@@ -121,13 +134,14 @@ fn bulk(bench: &mut Bench, endpoint: &Endpoint) -> Result<()> {
     }
     let elapsed = Samples::from_costs([start.elapsed().as_nanos() as f64]);
     let info = endpoint.expect_status(200, "GET", "/bench", None)?;
-    if info["doc_count"] != DOCUMENT_COUNT {
-        return Err(format!("{} documents instead of {DOCUMENT_COUNT}", info["doc_count"]).into());
+    if info["doc_count"] != document_count {
+        return Err(format!("{} documents instead of {document_count}", info["doc_count"]).into());
     }
     if !bench.is_selected("_bulk_docs") {
         return Ok(());
     }
-    let heading = heading(bench, "_bulk_docs, 20,000 documents by 500", Unit::Milliseconds);
+    let heading =
+        heading(bench, &format!("_bulk_docs, {} documents by 500", grouped(document_count)), Unit::Milliseconds);
     bench.push(ResultRow::new(heading, &elapsed, &[]))
 }
 

@@ -15,6 +15,7 @@ mod import_memory;
 mod live;
 mod point_reads;
 mod query_row;
+mod scale;
 mod single_inserts;
 mod views;
 
@@ -28,121 +29,7 @@ use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 pub(crate) use batches::run_child as batch_child;
 pub(crate) use growth::run_child as growth_child;
 pub(crate) use import_memory::run_child as import_child;
-
-/// The amount of work of a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    pub(crate) name: &'static str,
-    pub(crate) document_count: u64,
-    /// Repetitions of everything except bulk inserts.
-    pub(crate) repetition_count: usize,
-    pub(crate) bulk_repetition_count: usize,
-    /// Documents per turn of single inserts, unflushed and flushed.
-    pub(crate) unsynced_count: usize,
-    pub(crate) synced_count: usize,
-    /// Documents that each of 100 writers inserts per turn.
-    pub(crate) each_writer_count: usize,
-    /// Intended duration of a contender's turn, in milliseconds.
-    pub(crate) turn_ms: u64,
-    /// Database sizes of Barrel's queries and of the anti-patterns.
-    pub(crate) query_counts: &'static [u64],
-    pub(crate) pattern_counts: &'static [u64],
-    /// Row counts of the summed views.
-    pub(crate) view_counts: &'static [u64],
-    /// As `turn_ms`, for these queries.
-    pub(crate) query_turn_ms: u64,
-    /// Shoppers per run of the shop.
-    pub(crate) shopper_count: usize,
-    /// Number of shop sizes that are also measured over the network.
-    pub(crate) network_size_count: usize,
-    /// Numbers of cars for lookups.
-    pub(crate) car_counts: &'static [u64],
-    /// Numbers of records to encode.
-    pub(crate) record_counts: &'static [u64],
-    /// Final number of documents of the growing database.
-    pub(crate) growth_count: u64,
-    /// Duration of the mixed load on the growing database.
-    pub(crate) mixed_seconds: u64,
-    /// Number of databases open at the same time.
-    pub(crate) open_count: usize,
-    /// How long databases are watched while nobody uses them.
-    pub(crate) idle_seconds: u64,
-}
-
-/// Every experiment, in minutes.
-pub(crate) const SMALL: Scale = Scale {
-    name: "small",
-    document_count: 100_000,
-    repetition_count: 5,
-    bulk_repetition_count: 3,
-    unsynced_count: 20_000,
-    synced_count: 2_000,
-    each_writer_count: 50,
-    turn_ms: 100,
-    query_counts: &[5_000, 100_000],
-    pattern_counts: &[20_000],
-    view_counts: &[1_000, 10_000, 100_000],
-    query_turn_ms: 20,
-    shopper_count: 100,
-    network_size_count: 1,
-    car_counts: &[1_000, 10_000],
-    record_counts: &[1_000, 10_000],
-    growth_count: 100_000,
-    mixed_seconds: 60,
-    open_count: 500,
-    idle_seconds: 5,
-};
-
-/// The scale that the targets refer to.
-pub(crate) const FULL: Scale = Scale {
-    name: "full",
-    document_count: 1_000_000,
-    repetition_count: 5,
-    bulk_repetition_count: 3,
-    unsynced_count: 100_000,
-    synced_count: 5_000,
-    each_writer_count: 200,
-    turn_ms: 500,
-    query_counts: &[5_000, 100_000, 1_000_000],
-    pattern_counts: &[100_000, 1_000_000],
-    view_counts: &[1_000, 10_000, 100_000, 1_000_000],
-    query_turn_ms: 50,
-    shopper_count: 1_000,
-    network_size_count: 3,
-    car_counts: &[1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 250_000],
-    record_counts: &[10, 100, 1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000],
-    growth_count: 5_000_000,
-    mixed_seconds: 60,
-    open_count: 10_000,
-    idle_seconds: 60,
-};
-
-/// The largest scale: more documents in the growing database.
-pub(crate) const HUGE: Scale = Scale { name: "huge", growth_count: 10_000_000, ..FULL };
-
-/// Minimal run for tests; its figures are meaningless.
-pub(crate) const TINY: Scale = Scale {
-    name: "tiny",
-    document_count: 3_000,
-    repetition_count: 2,
-    bulk_repetition_count: 1,
-    unsynced_count: 100,
-    synced_count: 20,
-    each_writer_count: 2,
-    turn_ms: 1,
-    query_counts: &[2_000],
-    pattern_counts: &[10_000],
-    view_counts: &[1_000],
-    query_turn_ms: 1,
-    shopper_count: 10,
-    network_size_count: 1,
-    car_counts: &[200, 400],
-    record_counts: &[100],
-    growth_count: 3_000,
-    mixed_seconds: 1,
-    open_count: 10,
-    idle_seconds: 1,
-};
+pub(crate) use scale::{FULL, HUGE, SMALL, Scale, TINY};
 
 /// One benchmark run.
 pub(crate) struct Bench {
@@ -154,6 +41,8 @@ pub(crate) struct Bench {
     /// Substrings of the selected row names; empty selects all rows.
     pub(crate) only: Vec<String>,
     pub(crate) growth: growth::Options,
+    /// Whether `commerce` also measures BonsaiDb.
+    pub(crate) with_bonsaidb: bool,
     corpus: Option<Corpus>,
     loaded: Option<Loaded>,
 }
@@ -178,7 +67,17 @@ impl Bench {
         clock: Clock,
         only: Vec<String>,
     ) -> Self {
-        Bench { scale, scratch, results, clock, only, growth: growth::Options::default(), corpus: None, loaded: None }
+        Bench {
+            scale,
+            scratch,
+            results,
+            clock,
+            only,
+            growth: growth::Options::default(),
+            with_bonsaidb: false,
+            corpus: None,
+            loaded: None,
+        }
     }
 
     /// Measures `core`: basic operations, compared with SQLite.
@@ -345,7 +244,7 @@ pub(crate) mod tests {
         let mut bench = tiny(&[]);
         bench.queries().unwrap();
         let count_of = |experiment| bench.results.rows().iter().filter(move |row| row.experiment == experiment).count();
-        assert_eq!((count_of("queries"), count_of("anti-patterns")), (46, 15));
+        assert_eq!((count_of("queries"), count_of("anti-patterns")), (46, 17));
     }
 
     #[test]
@@ -358,9 +257,9 @@ pub(crate) mod tests {
     #[test]
     fn batches_experiment_produces_all_rows() {
         // System calls need a child process, which a test cannot start.
-        let mut bench = tiny(&["at once", "writers"]);
+        let mut bench = tiny(&["at once", "writers", "checkpoint"]);
         bench.batches().unwrap();
-        assert_eq!(bench.results.rows().len(), 12 + 27);
+        assert_eq!(bench.results.rows().len(), 12 + 30 + 8 + 3);
     }
 
     #[test]
@@ -378,7 +277,7 @@ pub(crate) mod tests {
     fn caches_experiment_produces_all_rows() {
         let mut bench = tiny(&[]);
         bench.caches().unwrap();
-        assert_eq!(bench.results.rows().len(), 2 * 9 + 2);
+        assert_eq!(bench.results.rows().len(), 2 * (12 + 2));
     }
 
     #[test]

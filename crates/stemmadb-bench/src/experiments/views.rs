@@ -22,7 +22,7 @@ const WALKED_ROWS_MAX: u64 = 5_000_000;
 const PARTS: [(&str, u64); 3] = [("half", 2), ("1 of 100", 100), ("10 keys", 0)];
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
-    for &count in bench.scale.view_counts {
+    for count in bench.scale.view_counts.to_vec() {
         let names = PARTS.map(|(part, _)| format!("sum of {part}"));
         let change = "change a row, then sum of half".to_owned();
         if !names.iter().chain([&change]).any(|name| bench.is_selected(name)) {

@@ -14,6 +14,11 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// File system of the scratch directory.
     pub(crate) file_system: String,
+    /// When the run began and when its latest row was written, in UTC (RFC 3339). Empty in older results.
+    #[serde(default)]
+    pub(crate) began: String,
+    #[serde(default)]
+    pub(crate) ended: String,
     /// Load average before the run; above zero, the figures are noisy.
     pub(crate) load_before: f64,
     /// Load average when the latest row was written, including the benchmark itself.
@@ -32,6 +37,8 @@ impl Machine {
             memory_mib: field(&read("/proc/meminfo"), "MemTotal").and_then(|text| kibibytes(&text)).unwrap_or(0) / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system: file_system(&read("/proc/self/mounts"), directory),
+            began: now(),
+            ended: now(),
             load_before: load(),
             load_after: load(),
             versions,
@@ -41,6 +48,27 @@ impl Machine {
 
     /// Returns each fact with its display name.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        let time = (!self.began.is_empty()).then(|| ("time", format!("{} to {}", self.began, self.ended)));
+        time.into_iter().chain(self.lasting_facts()).collect()
+    }
+
+    /// Records that a row was written now.
+    pub(super) fn note_row(&mut self) {
+        self.load_after = load();
+        self.ended = now();
+    }
+
+    /// Extends the time of the run to that of another one.
+    pub(super) fn include(&mut self, other: &Machine) {
+        self.load_after = self.load_after.max(other.load_after);
+        if !other.began.is_empty() {
+            self.began =
+                if self.began.is_empty() { other.began.clone() } else { other.began.clone().min(self.began.clone()) };
+            self.ended = self.ended.clone().max(other.ended.clone());
+        }
+    }
+
+    fn lasting_facts(&self) -> Vec<(&'static str, String)> {
         vec![
             ("processor", format!("{}, {} cores", self.cpu, self.core_count)),
             ("memory", format!("{} MiB", self.memory_mib)),
@@ -59,6 +87,11 @@ impl Machine {
     }
 }
 
+/// Returns the time in UTC, to the second (RFC 3339).
+pub(crate) fn now() -> String {
+    jiff::Timestamp::now().strftime("%FT%TZ").to_string()
+}
+
 /// Returns the checked-out commit, marked if tracked files differ from it.
 pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
@@ -73,7 +106,7 @@ pub(crate) fn commit() -> String {
 }
 
 /// Returns the one-minute load average.
-pub(super) fn load() -> f64 {
+fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
@@ -113,6 +146,26 @@ mod tests {
         assert_eq!(file_system(mounts, Path::new("/tmp/none/such")), "tmpfs");
         assert_eq!(file_system(mounts, Path::new("/nowhere")), "ext4");
         assert_eq!(file_system("", Path::new("/nowhere")), "unknown");
+    }
+
+    #[test]
+    fn results_state_when_they_were_measured() {
+        let mut first = Machine::detect(Path::new("."), String::new(), String::new());
+        assert!(first.began.len() == 20 && first.began.ends_with('Z'), "{}", first.began);
+        (first.began, first.ended) = ("2026-01-02T00:00:00Z".to_owned(), "2026-01-02T01:00:00Z".to_owned());
+        let mut second = first.clone();
+        (second.began, second.ended) = ("2026-01-01T23:00:00Z".to_owned(), "2026-01-02T00:30:00Z".to_owned());
+        first.include(&second);
+        let time = ("time", "2026-01-01T23:00:00Z to 2026-01-02T01:00:00Z".to_owned());
+        assert_eq!(first.facts()[0], time);
+        let mut older: Machine = {
+            let mut json = serde_json::to_value(&first).unwrap();
+            json.as_object_mut().unwrap().retain(|name, _| name != "began" && name != "ended");
+            serde_json::from_value(json).unwrap()
+        };
+        assert_eq!(older.facts()[0].0, "processor");
+        older.include(&first);
+        assert_eq!(older.facts()[0], time);
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A row about answers has their row count (`rows`), and `ours` and each peer have the rows per second at the median
-//! (`rows_per_s`). A row may have a remark (`note`) and a figure published elsewhere (`published`).
+//! (`rows_per_s`). Rows about distributions also have their `mean`, `minimum` and `quartiles`. A row may have a remark
+//! (`note`) and a figure published elsewhere (`published`).
 //!
 //! `ratio` is how many times better Stemma is (above 1 favors Stemma). A row with targets has `met`, which is true
 //! if every ratio reaches its target. Rows about distributions have `histograms` by contender. A bound (a fixed limit,
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
-use super::machine::{self, Machine};
+use super::machine::Machine;
 use super::published;
 use super::summary::{Samples, Summary, Unit};
 use super::table;
@@ -115,12 +116,12 @@ impl ResultRow {
         }
     }
 
-    /// Adds each contender's quartiles.
-    pub(crate) fn with_quartiles(mut self, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
-        self.ours.quartiles = Some(ours.quartiles(self.in_unit));
+    /// Adds each contender's mean, minimum and quartiles.
+    pub(crate) fn with_distributions(mut self, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
+        self.ours = self.ours.with_distribution(ours, self.in_unit);
         for (name, samples) in peers {
             if let Some(peer) = self.peers.get_mut(*name) {
-                peer.quartiles = Some(samples.quartiles(self.in_unit));
+                *peer = peer.with_distribution(samples, self.in_unit);
             }
         }
         self
@@ -153,14 +154,15 @@ const LEGACY_NAMES: [(&str, &str); 11] = [
 ];
 
 impl ResultRow {
-    /// Replaces names that older versions of this program wrote.
-    fn rename_legacy(&mut self) {
+    /// Replaces names that older versions of this program wrote, and figures that are not measured here.
+    fn update(&mut self) {
         if self.experiment == "what not to do" {
             self.experiment = "anti-patterns".into();
         }
         for (old, new) in LEGACY_NAMES {
             self.row = self.row.replace(old, new);
         }
+        self.published = published::figure_for(&self.experiment, &self.row, self.documents).map(Cow::Borrowed);
     }
 }
 
@@ -175,7 +177,7 @@ impl Results {
         let text = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let mut results: Results = serde_json::from_slice(&text)
             .map_err(|error| format!("cannot parse {} as results: {error}", file.display()))?;
-        results.rows.iter_mut().for_each(ResultRow::rename_legacy);
+        results.rows.iter_mut().for_each(ResultRow::update);
         Ok(results)
     }
 
@@ -197,7 +199,7 @@ impl Results {
         if !self.commit.split(", ").any(|known| known == other.commit) {
             self.commit = format!("{}, {}", self.commit, other.commit);
         }
-        self.machine.load_after = self.machine.load_after.max(other.machine.load_after);
+        self.machine.include(&other.machine);
         self.rows.extend(other.rows);
     }
 
@@ -212,7 +214,7 @@ impl Results {
     pub(crate) fn push(&mut self, row: ResultRow) -> Result<()> {
         eprintln!("{}", table::line(&row));
         self.rows.push(row);
-        self.machine.load_after = machine::load();
+        self.machine.note_row();
         let Some(file) = &self.file else { return Ok(()) };
         self.write(file)
     }
@@ -220,6 +222,11 @@ impl Results {
     /// Returns the rows measured so far.
     pub(crate) fn rows(&self) -> &[ResultRow] {
         &self.rows
+    }
+
+    /// Returns the number of cores of the machine that measured them.
+    pub(crate) fn core_count(&self) -> usize {
+        self.machine.core_count
     }
 
     /// Adds the version of another measured program.
@@ -299,7 +306,7 @@ mod tests {
         let mut row = ResultRow::new(heading(vec![]), &Samples::from_costs([1.0]), &[]);
         row.experiment = "what not to do".into();
         row.row = "GET, 16 connections: an answer".to_owned();
-        row.rename_legacy();
+        row.update();
         assert_eq!((&*row.experiment, &*row.row), ("anti-patterns", "GET, 16 connections: latency"));
     }
 

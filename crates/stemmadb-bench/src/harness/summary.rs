@@ -46,6 +46,11 @@ pub(crate) struct Summary {
     /// The quartiles, better one first, if recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quartiles: Option<[f64; 2]>,
+    /// The mean of all samples, and the least of them, if recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mean: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) minimum: Option<f64>,
 }
 
 impl Samples {
@@ -72,20 +77,14 @@ impl Samples {
         Samples { repetitions: costs.into_iter().map(|cost| vec![cost]).collect() }
     }
 
-    /// Returns whether there are no samples.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.repetitions.iter().all(Vec::is_empty)
+    /// Returns the number of samples.
+    pub(crate) fn count(&self) -> usize {
+        self.repetitions.iter().map(Vec::len).sum()
     }
 
     /// Returns the histogram of all samples in `unit`.
     pub(crate) fn histogram(&self, unit: Unit) -> Histogram {
         Histogram::from_values(self.repetitions.iter().flatten().map(|sample| unit.convert(*sample)))
-    }
-
-    /// Returns the quartiles in `unit`, better one first. Requires at least one sample.
-    pub(super) fn quartiles(&self, unit: Unit) -> [f64; 2] {
-        let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
-        [25.0, 75.0].map(|percent| unit.show(percentile(&mut all, percent)))
     }
 
     /// Returns the summary in `unit`. Requires at least one sample.
@@ -106,11 +105,22 @@ impl Samples {
             spread: round(spread, 2),
             rows_per_s: None,
             quartiles: None,
+            mean: None,
+            minimum: None,
         }
     }
 }
 
 impl Summary {
+    /// Adds mean, minimum and quartiles of the summarized samples.
+    pub(super) fn with_distribution(self, samples: &Samples, unit: Unit) -> Self {
+        let mut all: Vec<f64> = samples.repetitions.iter().flatten().copied().collect();
+        let quartiles = [25.0, 75.0].map(|percent| unit.show(percentile(&mut all, percent)));
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        // `percentile` has sorted them.
+        Summary { quartiles: Some(quartiles), mean: Some(unit.show(mean)), minimum: Some(unit.show(all[0])), ..self }
+    }
+
     /// Adds the rate of rows, for answers with `rows` rows.
     pub(super) fn with_rows(self, rows: Option<u64>, unit: Unit) -> Self {
         let seconds = match unit {
@@ -202,6 +212,13 @@ mod tests {
     fn spread_is_between_repetitions_not_within_them() {
         let samples = Samples { repetitions: vec![vec![90.0, 100.0, 200.0], vec![120.0]] };
         assert_eq!(samples.summary(Unit::Nanoseconds).spread, round(20.0 / 110.0, 2));
+    }
+
+    #[test]
+    fn distributions_have_mean_minimum_and_quartiles() {
+        let samples = Samples::from_costs([8e3, 1e3, 2e3, 3e3]);
+        let summary = samples.summary(Unit::Microseconds).with_distribution(&samples, Unit::Microseconds);
+        assert_eq!((summary.mean, summary.minimum, summary.quartiles), (Some(3.5), Some(1.0), Some([1.0, 3.0])));
     }
 
     #[test]

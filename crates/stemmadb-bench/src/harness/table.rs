@@ -141,6 +141,39 @@ pub(crate) fn wide(rows: &[&ResultRow]) -> String {
     table
 }
 
+/// Builds a table with one line per row and contender: mean, minimum, quartiles, median and 99th percentile.
+pub(crate) fn distributions(rows: &[&ResultRow]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let has_published = rows.iter().any(|row| row.published.is_some());
+    let words = Columns { has_notes: rows.iter().any(|row| row.note.is_some()), has_published, has_rows: false };
+    let mut table = format!(
+        "| | {} | mean | minimum | lower quartile | median | upper quartile | p99 | ratio |{}{}\n",
+        first.unit,
+        if words.has_notes { " note |" } else { "" },
+        if has_published { PUBLISHED } else { "" }
+    );
+    let rule = "---|".repeat(usize::from(words.has_notes) + usize::from(has_published));
+    writeln!(table, "|---|---|--:|--:|--:|--:|--:|--:|--:|{rule}").expect("a string takes everything");
+    for row in rows {
+        let name = row.row.split_once(": ").map_or(row.row.as_str(), |(_, name)| name);
+        let ours = quantiles(&row.ours);
+        writeln!(table, "| {name} | Stemma | {ours} | – |{}", words.words(row)).expect("a string takes everything");
+        for (peer, summary) in &row.peers {
+            let (figures, ratio) = (quantiles(summary), marked(row, peer, row.ratio[peer]));
+            writeln!(table, "| | {peer} | {figures} | {ratio} |{}", words.no_words())
+                .expect("a string takes everything");
+        }
+    }
+    table
+}
+
+/// Formats mean, minimum, lower quartile, median, upper quartile and 99th percentile as cells.
+fn quantiles(summary: &Summary) -> String {
+    let [lower, upper] = summary.quartiles.map_or([None; 2], |quartiles| quartiles.map(Some));
+    let all = [summary.mean, summary.minimum, lower, Some(summary.p50), upper, Some(summary.p99)];
+    all.map(|figure| figure.map_or("–".to_owned(), number)).join(" | ")
+}
+
 /// A ratio in bold if the peer is better, with a dagger if it misses its target.
 pub(crate) fn marked(row: &ResultRow, peer: &str, ratio: f64) -> String {
     let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
@@ -388,6 +421,20 @@ mod tests {
             | a | 100 | 400 | 4 |\n| b | 100 | 200 | 2 † |\n| c | 400 | 200 | **0.5** † |\n";
         assert_eq!(table, expected);
         assert_eq!(wide(&[]), "");
+    }
+
+    #[test]
+    fn distributions_have_a_line_for_each_contender() {
+        let (ours, theirs) = (Samples::from_costs([100.0, 300.0, 200.0]), Samples::from_costs([400.0]));
+        let mut row = row(200.0, 400.0).with_distributions(&ours, &[("sqlite", &theirs)]);
+        row.row = "find: small, 1 agent".to_owned();
+        row.note = Some("3 operations".to_owned());
+        let expected = "| | ns | mean | minimum | lower quartile | median | upper quartile | p99 | ratio | note |\n\
+            |---|---|--:|--:|--:|--:|--:|--:|--:|---|\n\
+            | small, 1 agent | Stemma | 200 | 100 | 100 | 200 | 300 | 200 | – | 3 operations |\n\
+            | | sqlite | 400 | 400 | 400 | 400 | 400 | 400 | 2 † |  |\n";
+        assert_eq!(distributions(&[&row]), expected);
+        assert_eq!(distributions(&[]), "");
     }
 
     #[test]

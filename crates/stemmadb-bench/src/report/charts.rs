@@ -153,18 +153,77 @@ pub(crate) fn batches(results: &Results) -> Vec<(String, Figure)> {
     ])
 }
 
-/// Plots the time of lookups by number of cars.
+/// The modes of lookups, with the peer of each: files and links, or maps.
+const CACHE_MODES: [(&str, &str); 4] = [
+    ("uncached", "files"),
+    ("cached index", "files-cached-index"),
+    ("cached", "files-cached"),
+    ("RAM only", "maps-in-RAM"),
+];
+
+/// Plots the time of lookups by number of matching cars (for unique names, by number of cars), and of inserts by number
+/// of cars.
 pub(crate) fn caches(results: &Results) -> Vec<(String, Figure)> {
-    let figure = |kind: &str| {
-        let panel = |mode: &str| {
-            let rows = sizes(results.rows(), &format!("{kind}, {mode}"));
-            (mode.to_owned(), medians(rows.into_iter(), |_| true))
-        };
-        let panels = ["uncached", "cached", "RAM only"].map(panel).into();
-        let title = format!("Finding cars by {kind}");
-        figure(&title, ("cars", Scale::Logarithmic), ("nanoseconds", Scale::Logarithmic), panels)
+    let rows = results.rows();
+    let kinds = ["index", "partition", "tag"];
+    let mut figures: Vec<(String, Option<Figure>)> =
+        kinds.map(|kind| (format!("caches-{kind}"), lookups_by_mode(rows, kind))).into();
+    figures.extend(kinds.map(|kind| (format!("caches-{kind}-original"), lookups_as_published(rows, kind))));
+    let inserts =
+        |mode: &str| (mode.to_owned(), medians(sizes(rows, &format!("insert, {mode}")).into_iter(), |_| true));
+    let (x, y) = (("cars", Scale::Logarithmic), ("microseconds", Scale::Logarithmic));
+    figures.push((
+        "caches-inserts".to_owned(),
+        figure("Inserting a car", x, y, filled(["cached", "RAM only"].map(inserts))),
+    ));
+    named(figures)
+}
+
+/// Drops panels without data.
+fn filled(panels: impl IntoIterator<Item = (String, Vec<Series>)>) -> Vec<(String, Vec<Series>)> {
+    panels.into_iter().filter(|(_, series)| !series.is_empty()).collect()
+}
+
+/// Returns the lookups of a kind in a mode, by the number that DODB plots them against.
+fn lookups<'r>(rows: &'r [ResultRow], kind: &str, mode: &str) -> impl Iterator<Item = (f64, &'r ResultRow)> {
+    let is_unique = kind == "index";
+    let matches = move |(size, row): (f64, &'r ResultRow)| match row.rows {
+        Some(matches) if !is_unique => (matches as f64, row),
+        _ => (size, row),
     };
-    named(["index", "partition", "tag"].map(|kind| (format!("caches-{kind}"), figure(kind))).into())
+    sizes(rows, &format!("{kind}, {mode}")).into_iter().map(matches)
+}
+
+fn lookup_axis(kind: &str) -> &'static str {
+    if kind == "index" { "cars in the database" } else { "cars that match" }
+}
+
+/// Compares the contenders within each mode.
+fn lookups_by_mode(rows: &[ResultRow], kind: &str) -> Option<Figure> {
+    let panel = |(mode, _): (&str, &str)| (mode.to_owned(), medians(lookups(rows, kind, mode), |_| true));
+    let (x, y) = ((lookup_axis(kind), Scale::Logarithmic), ("nanoseconds", Scale::Logarithmic));
+    figure(&format!("Finding cars by {kind}"), x, y, filled(CACHE_MODES.map(panel)))
+}
+
+/// Draws the original's chart, with its axes, for Stemma and for files and links: a line for each mode.
+fn lookups_as_published(rows: &[ResultRow], kind: &str) -> Option<Figure> {
+    let (unit, divisor) = if kind == "index" { ("microseconds", 1e3) } else { ("milliseconds", 1e6) };
+    let line = |mode: &str, contender: &str| {
+        let points = lookups(rows, kind, mode).filter_map(|(x, row)| {
+            let summary = if contender == OURS { Some(&row.ours) } else { row.peers.get(contender) };
+            Some((x, summary?.p50 / divisor))
+        });
+        let mut points: Vec<(f64, f64)> = points.collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Series { name: mode.to_owned(), points, is_steps: false }
+    };
+    let lines = |contender: Option<&str>| -> Vec<Series> {
+        let all = CACHE_MODES.map(|(mode, peer)| line(mode, contender.unwrap_or(peer)));
+        all.into_iter().filter(|series| !series.points.is_empty()).collect()
+    };
+    let panels = [("Stemma".to_owned(), lines(Some(OURS))), ("files and links".to_owned(), lines(None))];
+    let title = format!("Finding cars by {kind}, as DODB plots it");
+    figure(&title, (lookup_axis(kind), Scale::Linear), (unit, Scale::Linear), filled(panels))
 }
 
 /// Plots request rates and latencies by number of connections.

@@ -129,9 +129,13 @@ fn encodings(rows: &[&ResultRow]) -> String {
 }
 
 fn batches(rows: &[&ResultRow]) -> String {
+    let (checkpoints, others): (Vec<&ResultRow>, Vec<&ResultRow>) =
+        rows.iter().copied().partition(|row| row.row.starts_with("checkpoint"));
     let (numbered, single): (Vec<&ResultRow>, Vec<&ResultRow>) =
-        rows.iter().copied().partition(|row| split_number(&row.row).is_some());
-    format!(
+        others.into_iter().partition(|row| split_number(&row.row).is_some());
+    let (delayed, durable): (Vec<&ResultRow>, Vec<&ResultRow>) =
+        numbered.into_iter().partition(|row| row.durability == "interval");
+    let mut text = format!(
         "### Many documents in one transaction\n\n{}\n### Concurrent writers\n\n{}",
         series(
             &by_number(&single),
@@ -141,8 +145,16 @@ fn batches(rows: &[&ResultRow]) -> String {
                 ("file, one by one", &["file-one-by-one"])
             ]
         ),
-        series(&by_number(&numbered), &[("no group commit", &["no-group-commit"])])
-    )
+        series(&by_number(&durable), &[("no group commit", &["no-group-commit"])])
+    );
+    let peers: &[PeerColumn<'_>] = &[("flushed", &["group-commit"]), ("unflushed", &["unflushed"])];
+    for (heading, table) in [
+        ("Delayed commits", (!delayed.is_empty()).then(|| series(&by_number(&delayed), peers))),
+        ("Tree writes of a checkpoint", (!checkpoints.is_empty()).then(|| list(&checkpoints))),
+    ] {
+        text.push_str(&table.map_or_else(String::new, |table| format!("\n### {heading}\n\n{table}")));
+    }
+    text
 }
 
 fn caches(rows: &[&ResultRow]) -> String {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputOptions;
+use super::{OutputOptions, TimeoutArgument};
 
 /// The arguments of `stemma aggregate`.
 #[derive(Debug, Args)]
@@ -12,7 +12,8 @@ use super::OutputOptions;
     stemma aggregate library.stemma --sum price --average price\n  \
     stemma aggregate library.stemma '{\"year\": {\"$lt\": 1900}}' --group-by author --count\n  \
     stemma aggregate library.stemma --group-by tags[] --count --order-by count --descending --limit 10\n  \
-    stemma aggregate library.stemma --group-by country,year --count-distinct author\n\n\
+    stemma aggregate library.stemma --group-by country,year --count-distinct author\n  \
+    stemma aggregate library.stemma --pipeline '[{\"$unwind\": \"$tags\"}, {\"$sortByCount\": \"$tags\"}]'\n\n\
     [] in a path stands for each element of an array; a document counts once in each group. Without a figure, \
     --count is printed.")]
 pub(crate) struct Aggregate {
@@ -57,6 +58,20 @@ pub(crate) struct Aggregate {
     /// Number of groups to skip
     #[arg(long, value_name = "N")]
     pub(crate) skip: Option<u64>,
+    /// Run an aggregation pipeline, a JSON array of stages, on the documents that match
+    #[arg(
+        long,
+        value_name = "STAGES",
+        conflicts_with_all = [
+            "group_by", "count", "sum", "average", "min", "max", "distinct", "count_distinct", "limit", "skip"
+        ]
+    )]
+    pub(crate) pipeline: Option<String>,
+    /// Print how the pipeline would run
+    #[arg(long, requires = "pipeline")]
+    pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }

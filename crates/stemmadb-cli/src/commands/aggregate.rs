@@ -1,16 +1,21 @@
-//! `stemma aggregate`: counts, sums and other figures of the documents that match, as a whole or by group.
+//! `stemma aggregate`: counts, sums and other figures of the documents that match, as a whole or by group, and
+//! aggregation pipelines.
 
 use stemmadb::{Object, Value};
 
-use super::{Session, selector};
+use super::{Session, argument, selector};
 use crate::arguments::Aggregate;
-use crate::failure::Result;
+use crate::failure::{self, Result};
 use crate::output::{OutputFormat, Printer};
+use crate::shell::interrupt;
 
 /// Prints a row for each group: its values, then its figures.
 pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
+    if let Some(stages) = &aggregate.pipeline {
+        return run_pipeline(aggregate, stages, session);
+    }
     let request = request(aggregate)?;
-    let rows = session.with(&aggregate.database, |db| db.aggregate(&request))?;
+    let (rows, hints) = session.with(&aggregate.database, |db| db.aggregate(&request, aggregate.timeout.timeout))?;
     let mut printer = Printer::new(OutputFormat::choose(aggregate.output, OutputFormat::Table));
     for (group, figures) in rows {
         let values = match group {
@@ -23,7 +28,30 @@ pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
         });
         printer.row(row)?;
     }
-    printer.flush()
+    printer.flush()?;
+    hints.into_iter().for_each(failure::hint);
+    Ok(())
+}
+
+/// Prints the rows of a pipeline, or how it would run.
+fn run_pipeline(aggregate: &Aggregate, stages: &str, session: Session<'_>) -> Result<()> {
+    let (selector, stages) = (selector(&aggregate.selector)?, argument("pipeline", stages)?);
+    let on_terminal = if aggregate.explain { OutputFormat::PrettyJson } else { OutputFormat::Table };
+    let mut printer = Printer::new(OutputFormat::choose(aggregate.output, on_terminal));
+    session.with(&aggregate.database, |db| {
+        let run = db.pipeline(&selector, &stages)?;
+        if aggregate.explain {
+            printer.row(run.explain()?)?;
+            return printer.flush();
+        }
+        for row in run.rows()? {
+            printer.row(row?)?;
+            interrupt::check()?;
+        }
+        printer.flush()?;
+        run.hints()?.into_iter().for_each(failure::hint);
+        Ok(())
+    })
 }
 
 /// The aggregation as JSON, with figures named like `sum(price)`.

@@ -15,7 +15,7 @@ use crate::output::{OutputFormat, Printer};
 pub(super) fn put(put: &Put, session: Session<'_>) -> Result<()> {
     let write = write_from_arguments(put)?;
     let id = write.id.clone();
-    let revision = session.with_new(&put.database, |db| db.put(write, put.durability.durability))?;
+    let revision = session.with_created(&put.database, &put.creation, |db| db.put(write, put.durability.durability))?;
     let mut printer = Printer::new(OutputFormat::choose(put.output, OutputFormat::Table));
     printer.record(write_result(&id, &revision))?;
     printer.flush()

@@ -9,6 +9,7 @@ mod export;
 mod follow;
 mod import;
 mod index;
+mod keys;
 mod maintenance;
 mod mirror;
 mod query;
@@ -22,7 +23,7 @@ use std::path::Path;
 
 use stemmadb::{Object, Value};
 
-use crate::arguments::Command;
+use crate::arguments::{Command, CreationArgument};
 use crate::database::Database;
 use crate::failure::{Failure, Result};
 use crate::input::{self, DocumentOrigin, TextPosition};
@@ -52,6 +53,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::View(view) => view::run(view, session),
         Command::Info(info) => maintenance::info(info, session),
         Command::Index(index) => index::run(index, session),
+        Command::Key(key) => keys::run(key, session),
         Command::Paths(paths) => maintenance::paths(paths, session),
         Command::Check(check) => maintenance::check(check, session),
         Command::Rebuild(rebuild) => maintenance::rebuild(rebuild, session),
@@ -84,7 +86,23 @@ impl Session<'_> {
         refuse_url(path)?;
         match self.open {
             Some(database) => act(database),
-            None => run_and_close(Database::open_or_create(path)?, act),
+            None => run_and_close(Database::open_or_create(path, None)?, act),
+        }
+    }
+
+    /// Like [`Session::with_new`], with the options that the database is created with.
+    fn with_created<T>(
+        self,
+        path: &Path,
+        creation: &CreationArgument,
+        act: impl FnOnce(&Database) -> Result<T>,
+    ) -> Result<T> {
+        let Some(policy) = &creation.index_policy else { return self.with_new(path, act) };
+        refuse_url(path)?;
+        let policy = argument("--index-policy", policy)?;
+        match self.open {
+            Some(_) => Err(Failure::usage("--index-policy needs a database that is not open")),
+            None => run_and_close(Database::open_or_create(path, Some(&policy))?, act),
         }
     }
 }

@@ -14,15 +14,20 @@ const HIDDEN_NAMES_MAX: usize = 8;
 
 /// Prints the documents that match.
 pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
-    let request = request(&find.query)?;
+    let mut request = request(&find.query)?;
     let format = OutputFormat::choose(find.output, OutputFormat::Table);
+    if format == OutputFormat::Table && !request.ids {
+        // Columns are looked up by their whole paths, in documents with all their elements.
+        stemmadb::Query::new(stemmadb::Selector::everything()).fields(&request.fields).check()?;
+        request.fields.clear();
+    }
     let mut printer = Printer::new(format);
     session.with(&find.database, |db| {
         let mut rows = db.find(&request)?;
         let mut is_empty = true;
         while let Some(row) = rows.next()? {
             match format {
-                OutputFormat::Table => printer.row(columns(row.into_object()?, &request.fields))?,
+                OutputFormat::Table => printer.row(columns(row.into_object()?, &find.query.fields))?,
                 _ => printer.row(row)?,
             }
             is_empty = false;
@@ -61,10 +66,16 @@ pub(super) fn explain(explain: &Explain, session: Session<'_>) -> Result<()> {
 /// Prints the number of documents that match.
 pub(super) fn count(count: &Count, session: Session<'_>) -> Result<()> {
     let selector = selector(&count.selector)?;
-    let number = session.with(&count.database, |db| db.count(&selector))?;
-    let mut printer = Printer::new(OutputFormat::JsonLines);
-    printer.text(&number.to_string())?;
-    printer.flush()
+    session.with(&count.database, |db| {
+        let number = db.count(&selector, count.timeout.timeout)?;
+        let mut printer = Printer::new(OutputFormat::JsonLines);
+        printer.text(&number.to_string())?;
+        printer.flush()?;
+        if number == 0 {
+            db.selector_hints(&selector)?.into_iter().for_each(failure::hint);
+        }
+        Ok(())
+    })
 }
 
 fn request(query: &Query) -> Result<FindRequest> {
@@ -77,6 +88,7 @@ fn request(query: &Query) -> Result<FindRequest> {
         fields: query.fields.clone(),
         ids: query.ids,
         page: query.page.clone(),
+        timeout: query.timeout.timeout,
     })
 }
 
@@ -99,6 +111,15 @@ fn columns(mut row: Object, fields: &[String]) -> Object {
         return row;
     }
     let row = Value::Object(row);
-    let value = |field: &String| Path::parse(field).ok().and_then(|path| path.get(&row).cloned());
-    fields.iter().filter_map(|field| Some((field.as_str(), value(field)?))).collect()
+    fields.iter().filter_map(|field| Some((field.as_str(), column(&row, field)?))).collect()
+}
+
+/// The value at a path; with `[]`, an array of the values in the elements.
+fn column(value: &Value, path: &str) -> Option<Value> {
+    let brackets = path.match_indices("[]").map(|(at, _)| at).find(|at| !path[..*at].ends_with('\\'));
+    let Some(at) = brackets else { return Path::parse(path).ok()?.get(value).cloned() };
+    let array = if at == 0 { Some(value) } else { Path::parse(&path[..at]).ok()?.get(value) };
+    let (elements, rest) = (array?.as_array()?, path[at + 2..].trim_start_matches('.'));
+    let inner = |element: &Value| if rest.is_empty() { Some(element.clone()) } else { column(element, rest) };
+    Some(Value::Array(elements.iter().filter_map(inner).collect()))
 }

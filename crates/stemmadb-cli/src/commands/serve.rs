@@ -1,9 +1,10 @@
 //! `stemma serve`: serves the databases in a directory over HTTP until interrupted.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use stemmadb_server::settings::{LoadedSettings, SettingSources, SettingsError};
-use stemmadb_server::{Config, Format, Server};
+use stemmadb_server::{BLOCKING_THREADS_MAX, Config, Format, Server, raise_descriptor_limit};
 
 use super::Session;
 use crate::arguments::Serve;
@@ -18,10 +19,20 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
     if serve.print_config {
         return write!(std::io::stdout().lock(), "{}", gathered.to_toml()).map_err(Failure::output);
     }
+    raise_descriptor_limit();
     // The runtime panics if it cannot start its threads, so check first.
-    let runtime = check_thread_limit().and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build());
-    runtime.map_err(stemmadb::Error::no_thread)?.block_on(serve_until_interrupted(gathered.config))
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.max_blocking_threads(BLOCKING_THREADS_MAX).enable_all();
+    let runtime = check_thread_limit().and_then(|()| runtime.build());
+    let runtime = runtime.map_err(stemmadb::Error::no_thread)?;
+    let served = runtime.block_on(serve_until_interrupted(gathered.config));
+    // The databases are closed: work that still runs can't do anything but fail.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    served
 }
+
+/// How long threads that still run have to notice that the databases are closed.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Threads needed besides the runtime's workers: for logging, blocking calls and two open databases.
 const EXTRA_THREAD_COUNT: usize = 8;

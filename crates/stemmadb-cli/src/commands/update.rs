@@ -44,7 +44,7 @@ pub(super) fn delete(delete: &Delete, session: Session<'_>) -> Result<()> {
     }
     let selector = selector(delete.selector.as_deref().unwrap_or_default())?;
     let (name, count) = session.with(&delete.database, |db| match delete.dry_run {
-        true => Ok(("would_delete", db.count(&selector)?)),
+        true => Ok(("would_delete", db.count(&selector, None)?)),
         false => Ok(("deleted", db.delete_where(&selector, durability)?)),
     })?;
     print_count(delete.output, name, count)

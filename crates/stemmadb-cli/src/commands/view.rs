@@ -1,9 +1,9 @@
 //! `stemma view`: defines, lists, queries and drops views.
 
-use stemmadb::{Object, Value};
+use stemmadb::{Access, Object, Value};
 
 use super::{Session, argument};
-use crate::arguments::{View, ViewQuery};
+use crate::arguments::{View, ViewQuery, ViewUpdate};
 use crate::database::{Database, ViewKeys, ViewOutput, ViewRequest};
 use crate::failure::Result;
 use crate::output::{OutputFormat, Printer};
@@ -49,5 +49,12 @@ fn request(query: &ViewQuery) -> Result<ViewRequest> {
         (.., Some(level)) => ViewOutput::Groups(Some(level)),
         _ => ViewOutput::Rows { documents: query.documents },
     };
-    Ok(ViewRequest { keys, descending: query.descending, limit: query.limit, skip: query.skip.unwrap_or(0), output })
+    let access = match query.update {
+        _ if query.stale => Access::NoUpdate,
+        ViewUpdate::True => Access::UpdateBefore,
+        ViewUpdate::False => Access::NoUpdate,
+        ViewUpdate::Lazy => Access::UpdateAfter,
+    };
+    let (descending, limit, skip) = (query.descending, query.limit, query.skip.unwrap_or(0));
+    Ok(ViewRequest { keys, descending, limit, skip, output, access })
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use stemmadb::{Object, Value};
+use stemmadb::{Access, Object, Value};
 
 use super::{Database, document_object};
 use crate::failure::Result;
@@ -14,6 +14,8 @@ pub(crate) struct ViewRequest {
     pub(crate) limit: Option<u64>,
     pub(crate) skip: u64,
     pub(crate) output: ViewOutput,
+    /// When the view is updated.
+    pub(crate) access: Access,
 }
 
 /// The keys a view query selects.
@@ -61,8 +63,7 @@ impl Database {
         visit: &mut dyn FnMut(Object) -> Result<()>,
     ) -> Result<()> {
         let view = self.inner.views().open(name)?;
-        view.update()?;
-        let query = view.query().skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
+        let query = view.query().access(request.access).skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
         let query = if request.descending { query.descending() } else { query };
         let query = match &request.keys {
             ViewKeys::Exact(keys) => query.keys(keys),

@@ -9,7 +9,7 @@
 //! digits.
 
 use super::scan::{Scanner, TextPosition};
-use super::{DOCUMENT_BYTES_MAX, DocumentOrigin, DocumentReader, TextColumns, write_string};
+use super::{DOCUMENT_BYTES_MAX, DocumentOrigin, DocumentReader, InputOptions, TextColumns, write_string};
 use crate::failure::{Failure, Result};
 
 /// A double represents every decimal number with this many digits.
@@ -19,6 +19,8 @@ const FLOAT_DIGITS_MAX: usize = 15;
 pub(crate) struct CsvTable {
     rows: Rows,
     header: Vec<Column>,
+    /// The text of the header, if rows keep theirs.
+    header_text: Vec<u8>,
 }
 
 /// A column of the header.
@@ -30,8 +32,9 @@ struct Column {
 
 impl CsvTable {
     /// Reads the header; the rows below it are the documents.
-    pub(crate) fn new(scanner: Scanner, delimiter: u8, text_columns: &TextColumns) -> Result<Self> {
-        let mut rows = Rows { scanner, delimiter, cells: Vec::new(), ends: Vec::new(), positions: Vec::new() };
+    pub(crate) fn new(scanner: Scanner, delimiter: u8, options: &InputOptions) -> Result<Self> {
+        let text_columns = &options.text_columns;
+        let mut rows = Rows::new(scanner, delimiter, options.skips_bad);
         let mut header: Vec<Column> = Vec::new();
         if rows.next()?.is_some() {
             for column in 0..rows.ends.len() {
@@ -52,7 +55,8 @@ impl CsvTable {
         {
             return Err(Failure::usage(format!("--text names {unknown:?}, which is not in the header")));
         }
-        Ok(CsvTable { rows, header })
+        let header_text = rows.text.clone();
+        Ok(CsvTable { rows, header, header_text })
     }
 
     fn check_width(&self, position: TextPosition) -> Result<()> {
@@ -91,6 +95,21 @@ impl DocumentReader for CsvTable {
         }
         into.push(b'}');
         Ok(Some(DocumentOrigin { position, is_verbatim: false }))
+    }
+
+    fn recover(&mut self, text: &mut Vec<u8>) -> Result<bool> {
+        self.rows.finish_bad_row()?;
+        text.clear();
+        text.extend_from_slice(&self.rows.text);
+        Ok(true)
+    }
+
+    fn original(&self) -> Option<&[u8]> {
+        Some(&self.rows.text)
+    }
+
+    fn header(&self) -> Option<&[u8]> {
+        Some(&self.header_text)
     }
 
     fn bytes_read(&self) -> u64 {
@@ -139,6 +158,50 @@ fn is_float(cell: &str) -> bool {
         && cell.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
+/// Delimiters that are detected; the first is preferred.
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+/// The number of lines in which a delimiter is detected, and of their bytes.
+const DETECTION_LINES: usize = 6;
+const DETECTION_BYTES: usize = 64 << 10;
+
+/// Detects the delimiter from the first rows: the one that splits all of them into the same number of cells, if it is
+/// more than one; otherwise the most frequent one of the header; otherwise `default`.
+pub(crate) fn detect_delimiter(scanner: &mut Scanner, default: u8) -> Result<u8> {
+    let head = scanner.peek_lines(DETECTION_LINES, DETECTION_BYTES)?;
+    let candidates = std::iter::once(default).chain(DELIMITERS.into_iter().filter(|delimiter| *delimiter != default));
+    // `max_by_key` returns the last of several maxima, so the default comes last.
+    let candidates: Vec<u8> = candidates.collect();
+    let widths = candidates.into_iter().rev().map(|delimiter| (row_widths(head, delimiter), delimiter));
+    let ranked = widths.filter(|(widths, _)| widths.first().is_some_and(|width| *width > 1));
+    let best = ranked.max_by_key(|(widths, _)| (widths.iter().all(|width| *width == widths[0]), widths[0]));
+    Ok(best.map_or(default, |(_, delimiter)| delimiter))
+}
+
+/// The numbers of cells of the complete rows at the beginning of a file.
+fn row_widths(mut bytes: &[u8], delimiter: u8) -> Vec<usize> {
+    let (mut widths, mut width, mut cell) = (Vec::new(), 1, Vec::new());
+    while !bytes.is_empty() {
+        if width == 1 && matches!(bytes[0], b'\n' | b'\r') {
+            bytes = &bytes[1..];
+            continue;
+        }
+        let (count, end) = take_cell(bytes, delimiter, CellState::Start, &mut cell);
+        bytes = &bytes[count..];
+        match end {
+            CellEnd::Cell => width += 1,
+            CellEnd::Row => {
+                widths.push(width);
+                width = 1;
+            }
+            CellEnd::Partial(_) | CellEnd::Misplaced => break,
+        }
+    }
+    if widths.is_empty() {
+        widths.push(width);
+    }
+    widths
+}
+
 /// Splits the input into rows of cells.
 struct Rows {
     scanner: Scanner,
@@ -149,6 +212,12 @@ struct Rows {
     ends: Vec<usize>,
     /// The input position of each cell.
     positions: Vec<TextPosition>,
+    /// Whether to keep the text of the current row.
+    keeps_text: bool,
+    /// That text as far as it was read.
+    text: Vec<u8>,
+    /// Whether the current row was read to its end.
+    is_complete: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -161,11 +230,26 @@ enum CellState {
 }
 
 impl Rows {
+    fn new(scanner: Scanner, delimiter: u8, keeps_text: bool) -> Self {
+        Rows {
+            scanner,
+            delimiter,
+            cells: Vec::new(),
+            ends: Vec::new(),
+            positions: Vec::new(),
+            keeps_text,
+            text: Vec::new(),
+            is_complete: true,
+        }
+    }
+
     /// Reads the next row that is not blank; returns its position.
     fn next(&mut self) -> Result<Option<TextPosition>> {
         self.cells.clear();
         self.ends.clear();
         self.positions.clear();
+        self.text.clear();
+        self.is_complete = true;
         self.skip_blank_lines()?;
         if self.scanner.peek()?.is_none() {
             return Ok(None);
@@ -173,16 +257,19 @@ impl Rows {
         let start = self.scanner.position();
         let mut state = CellState::Start;
         self.positions.push(start);
+        self.is_complete = false;
         loop {
             let ahead = self.scanner.lookahead()?;
             if ahead.is_empty() {
                 if state == CellState::Quoted {
                     return Err(self.open_quote("is never closed"));
                 }
-                self.ends.push(self.cells.len());
-                return Ok(Some(start));
+                return Ok(Some(self.complete(start)));
             }
             let (count, next) = take_cell(ahead, self.delimiter, state, &mut self.cells);
+            if self.keeps_text {
+                self.text.extend_from_slice(&ahead[..count]);
+            }
             self.scanner.consume(count);
             match next {
                 CellEnd::Partial(partial) => state = partial,
@@ -191,10 +278,7 @@ impl Rows {
                     self.positions.push(self.scanner.position());
                     state = CellState::Start;
                 }
-                CellEnd::Row => {
-                    self.ends.push(self.cells.len());
-                    return Ok(Some(start));
-                }
+                CellEnd::Row => return Ok(Some(self.complete(start))),
                 CellEnd::Misplaced => {
                     let message = "expected a delimiter or the end of the line after the closing quote";
                     return Err(self
@@ -211,6 +295,31 @@ impl Rows {
                 });
             }
         }
+    }
+
+    /// Ends the last cell of the row that begins at `start`.
+    fn complete(&mut self, start: TextPosition) -> TextPosition {
+        self.ends.push(self.cells.len());
+        self.is_complete = true;
+        start
+    }
+
+    /// Ends a row that could not be read. An unclosed quote may have extended it over later rows, so it is cut at the
+    /// end of its first line.
+    fn finish_bad_row(&mut self) -> Result<()> {
+        if self.is_complete {
+            return Ok(());
+        }
+        match self.text.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            Some(end) => {
+                let start = self.positions.first().copied().unwrap_or(TextPosition::START);
+                self.scanner.unread(&self.text[end..], start.after(&self.text[..end]));
+                self.text.truncate(end);
+            }
+            None => self.scanner.take_line(&mut self.text, DOCUMENT_BYTES_MAX)?,
+        }
+        self.is_complete = true;
+        Ok(())
     }
 
     fn skip_blank_lines(&mut self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! JSON readers: a sequence of objects (JSON Lines, or objects that span lines), or the elements of one array, which
 //! may be nested in an outer object.
 
-use super::scan::Scanner;
+use super::scan::{Scanner, TextPosition};
 use super::{DOCUMENT_BYTES_MAX, DocumentOrigin, DocumentReader};
 use crate::failure::{Failure, Result};
 
@@ -35,6 +35,10 @@ impl DocumentReader for JsonLines {
         take_object(&mut self.scanner, into).map(Some)
     }
 
+    fn recover(&mut self, _text: &mut Vec<u8>) -> Result<bool> {
+        Ok(false)
+    }
+
     fn bytes_read(&self) -> u64 {
         self.scanner.bytes_read()
     }
@@ -46,6 +50,8 @@ pub(crate) struct JsonArray {
     state: ArrayState,
     /// Whether the array is nested in an outer object, whose remaining text is skipped.
     nested: bool,
+    /// Where the last element begins.
+    element: TextPosition,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -59,7 +65,7 @@ enum ArrayState {
 impl JsonArray {
     /// Reads the array that begins at `scanner`.
     pub(crate) fn new(scanner: Scanner) -> Self {
-        JsonArray { scanner, state: ArrayState::Unopened, nested: false }
+        JsonArray { scanner, state: ArrayState::Unopened, nested: false, element: TextPosition::START }
     }
 
     /// Reads the array at the path `names` in the object that begins at `scanner`.
@@ -67,7 +73,7 @@ impl JsonArray {
         for name in names {
             enter_field(&mut scanner, name)?;
         }
-        Ok(JsonArray { scanner, state: ArrayState::Unopened, nested: true })
+        Ok(JsonArray { scanner, state: ArrayState::Unopened, nested: true, element: TextPosition::START })
     }
 
     fn open(&mut self) -> Result<()> {
@@ -116,7 +122,49 @@ impl DocumentReader for JsonArray {
             _ => {}
         }
         self.state = ArrayState::Between;
+        self.element = self.scanner.position();
         take_object(&mut self.scanner, into).map(Some)
+    }
+
+    /// Skips to the next comma, the end of the array, or what looks like an element.
+    fn recover(&mut self, text: &mut Vec<u8>) -> Result<bool> {
+        text.clear();
+        if matches!(self.state, ArrayState::Unopened | ArrayState::Closed) || self.scanner.peek()?.is_none() {
+            return Ok(false);
+        }
+        while text.len() <= DOCUMENT_BYTES_MAX {
+            match self.scanner.peek()? {
+                None | Some(b',' | b']') => return Ok(true),
+                Some(b'{') => {
+                    self.state = ArrayState::Opened;
+                    return Ok(true);
+                }
+                Some(b'}') => {
+                    text.push(b'}');
+                    self.scanner.consume(1);
+                }
+                Some(_) => self.scanner.take_value(text, DOCUMENT_BYTES_MAX)?,
+            }
+            self.scanner.skip_whitespace()?;
+        }
+        Ok(false)
+    }
+
+    /// An element with an unclosed bracket extends over later ones. It is cut at the next line that begins with an
+    /// object and is indented as the element is.
+    fn refuse(&mut self, text: &mut Vec<u8>) {
+        let indent = self.element.column as usize - 1;
+        let begins_element = |line: &[u8]| {
+            line.get(indent) == Some(&b'{') && line[..indent].iter().all(|byte| matches!(byte, b' ' | b'\t'))
+        };
+        let line_ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
+        let Some(end) = line_ends.into_iter().find(|end| begins_element(&text[end + 1..])) else { return };
+        self.scanner.unread(&text[end + 1..], self.element.after(&text[..=end]));
+        self.state = ArrayState::Opened;
+        text.truncate(end);
+        while text.last().is_some_and(|byte| *byte == b',' || byte.is_ascii_whitespace()) {
+            text.pop();
+        }
     }
 
     fn bytes_read(&self) -> u64 {

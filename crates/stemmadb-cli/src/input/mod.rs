@@ -1,14 +1,15 @@
 //! Document readers for `stemma import`.
 //!
 //! Reads JSON Lines, a JSON array, or CSV with a header row, from a file or standard input. Memory is bounded: one
-//! document at a time, none longer than the database accepts. Error messages name line and column.
+//! document at a time, none longer than the database accepts. Error messages name line and column. A reader can go on
+//! after a malformed document.
 
 mod csv;
 mod json;
 mod scan;
 
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{Cursor, IsTerminal, Read};
 use std::path::Path;
 
 pub(crate) use scan::TextPosition;
@@ -25,6 +26,24 @@ const DOCUMENT_BYTES_MAX: usize = 8_000_000;
 pub(crate) trait DocumentReader: Send {
     /// Appends the JSON text of the next document to `into`; returns `None` at the end of the input.
     fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<DocumentOrigin>>;
+
+    /// After [`DocumentReader::next`] failed: skips the malformed document and sets `text` to its text, if it has any.
+    /// Returns false if reading can't go on.
+    fn recover(&mut self, text: &mut Vec<u8>) -> Result<bool>;
+
+    /// Reports that the last document is malformed. A reader that took more than one document for it returns the others
+    /// to the input and cuts `text`.
+    fn refuse(&mut self, _text: &mut Vec<u8>) {}
+
+    /// The text of the last document in the input, if [`DocumentReader::next`] translated it to JSON.
+    fn original(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// The line without which the texts of documents can't be read again.
+    fn header(&self) -> Option<&[u8]> {
+        None
+    }
 
     /// The number of input bytes consumed so far.
     fn bytes_read(&self) -> u64;
@@ -63,8 +82,9 @@ pub(crate) struct InputOptions {
     pub(crate) delimiter: Option<u8>,
     /// CSV columns to read as text.
     pub(crate) text_columns: TextColumns,
-    /// Read each line of JSON Lines as one document, even if it is malformed. Otherwise an object may span lines.
-    pub(crate) by_line: bool,
+    /// Prepare for malformed documents: keep the original texts, and read each line of JSON Lines as one document, even
+    /// if it is malformed. Otherwise an object may span lines.
+    pub(crate) skips_bad: bool,
 }
 
 /// Which CSV cells are read as text without type inference.
@@ -123,6 +143,25 @@ impl Source {
         })
     }
 
+    /// Reads the first bytes; returns what distinguishes this input from others.
+    pub(crate) fn identify(&mut self) -> Result<InputIdentity> {
+        let mut head = Vec::new();
+        let input = std::mem::replace(&mut self.input, Box::new(std::io::empty()));
+        let mut head_input = input.take(IDENTITY_BYTES);
+        head_input
+            .read_to_end(&mut head)
+            .map_err(|error| Failure::new(Exit::Unavailable, format!("cannot read {}: {error}", self.name)))?;
+        let identity = InputIdentity {
+            name: Path::new(&self.name)
+                .file_name()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            bytes: self.bytes,
+            hash: fnv_1a(&head),
+        };
+        self.input = Box::new(Cursor::new(head).chain(head_input.into_inner()));
+        Ok(identity)
+    }
+
     /// The raw bytes.
     pub(crate) fn content(self) -> impl Read {
         self.input
@@ -144,6 +183,25 @@ impl Source {
     }
 }
 
+/// The number of bytes at the beginning of an input that identify it.
+const IDENTITY_BYTES: u64 = 4096;
+
+/// What distinguishes an input from others: its file name, its size, and a hash of its first bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InputIdentity {
+    /// The name without directories.
+    pub(crate) name: String,
+    /// The length in bytes, unless it is a pipe.
+    pub(crate) bytes: Option<u64>,
+    /// The hash of the first bytes.
+    pub(crate) hash: u64,
+}
+
+/// The FNV-1a hash of `bytes`, which is the same in all versions.
+pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 fn documents(source: Source, options: &InputOptions) -> Result<Box<dyn DocumentReader>> {
     let mut scanner = Scanner::new(source.input)?;
     scanner.skip_byte_order_mark()?;
@@ -154,11 +212,17 @@ fn documents(source: Source, options: &InputOptions) -> Result<Box<dyn DocumentR
         Some(format) => format,
         None => detect_format(source.extension.as_deref(), &mut scanner)?,
     };
-    let delimiter = options.delimiter.unwrap_or(if format == InputFormat::Tsv { b'\t' } else { b',' });
+    let chosen = options.delimiter.or((options.format == Some(InputFormat::Tsv)).then_some(b'\t'));
     Ok(match format {
-        InputFormat::Jsonl => Box::new(json::JsonLines::new(scanner, options.by_line)),
+        InputFormat::Jsonl => Box::new(json::JsonLines::new(scanner, options.skips_bad)),
         InputFormat::Array => Box::new(json::JsonArray::new(scanner)),
-        InputFormat::Csv | InputFormat::Tsv => Box::new(csv::CsvTable::new(scanner, delimiter, &options.text_columns)?),
+        InputFormat::Csv | InputFormat::Tsv => {
+            let delimiter = match chosen {
+                Some(delimiter) => delimiter,
+                None => csv::detect_delimiter(&mut scanner, if format == InputFormat::Tsv { b'\t' } else { b',' })?,
+            };
+            Box::new(csv::CsvTable::new(scanner, delimiter, options)?)
+        }
     })
 }
 

@@ -55,6 +55,10 @@ pub(crate) type Stream = Box<dyn Read + Send>;
 /// A buffered stream with its position.
 pub(crate) struct Scanner {
     input: BufReader<Stream>,
+    /// Bytes that come before those of `input`: returned, or read ahead of the buffer.
+    ahead: Vec<u8>,
+    /// How many bytes of `ahead` are consumed.
+    ahead_used: usize,
     position: TextPosition,
     bytes_read: u64,
 }
@@ -75,7 +79,13 @@ impl Scanner {
         }
         head.truncate(length);
         let input: Stream = Box::new(std::io::Cursor::new(head).chain(input));
-        Ok(Scanner { input: BufReader::with_capacity(256 << 10, input), position: TextPosition::START, bytes_read: 0 })
+        Ok(Scanner {
+            input: BufReader::with_capacity(256 << 10, input),
+            ahead: Vec::new(),
+            ahead_used: 0,
+            position: TextPosition::START,
+            bytes_read: 0,
+        })
     }
 
     /// The position of the next byte.
@@ -90,22 +100,73 @@ impl Scanner {
 
     /// The buffered bytes that are not consumed yet; empty only at the end of the input.
     pub(crate) fn lookahead(&mut self) -> Result<&[u8]> {
+        if self.ahead_used == self.ahead.len() {
+            self.fill()?;
+        }
+        Ok(self.buffered())
+    }
+
+    /// Reads into the empty buffer of `input`.
+    fn fill(&mut self) -> Result<()> {
         loop {
             match self.input.fill_buf() {
-                Ok(_) => break,
+                Ok(_) => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(unreadable(&error)),
             }
         }
-        Ok(self.input.buffer())
+    }
+
+    fn buffered(&self) -> &[u8] {
+        match &self.ahead[self.ahead_used..] {
+            [] => self.input.buffer(),
+            ahead => ahead,
+        }
     }
 
     /// Consumes `count` of the bytes that [`Scanner::lookahead`] returned.
     pub(crate) fn consume(&mut self, count: usize) {
-        debug_assert!(count <= self.input.buffer().len());
-        self.position = self.position.after(&self.input.buffer()[..count]);
+        let buffered = self.buffered();
+        debug_assert!(count <= buffered.len());
+        self.position = self.position.after(&buffered[..count]);
         self.bytes_read += count as u64;
-        self.input.consume(count);
+        if self.ahead_used < self.ahead.len() {
+            self.ahead_used += count;
+        } else {
+            self.input.consume(count);
+        }
+    }
+
+    /// Reads ahead to the end of `line_count` lines, `bytes_max` bytes or the end of the input; returns the bytes
+    /// without consuming them.
+    pub(crate) fn peek_lines(&mut self, line_count: usize, bytes_max: usize) -> Result<&[u8]> {
+        self.ahead.drain(..self.ahead_used);
+        self.ahead_used = 0;
+        let mut newline_count = newlines(&self.ahead);
+        while newline_count < line_count && self.ahead.len() < bytes_max {
+            self.fill()?;
+            let read = self.input.buffer();
+            let count = read.len().min(bytes_max - self.ahead.len());
+            if count == 0 {
+                break;
+            }
+            newline_count += newlines(&read[..count]);
+            self.ahead.extend_from_slice(&read[..count]);
+            self.input.consume(count);
+        }
+        Ok(&self.ahead)
+    }
+
+    /// Returns the bytes that were consumed last, which begin at `position`, to the input.
+    pub(crate) fn unread(&mut self, bytes: &[u8], position: TextPosition) {
+        self.position = position;
+        self.bytes_read -= bytes.len() as u64;
+        if bytes.len() <= self.ahead_used {
+            self.ahead_used -= bytes.len();
+        } else {
+            self.ahead.splice(..self.ahead_used, bytes.iter().copied());
+            self.ahead_used = 0;
+        }
     }
 
     /// The next byte, without consuming it.
@@ -214,6 +275,10 @@ impl Scanner {
             }
         }
     }
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
 fn unreadable(error: &std::io::Error) -> Failure {

@@ -16,7 +16,7 @@ use crate::server::{ResourceUsage, Server};
 /// Maximum memory of a request, as a multiple of its length.
 const FACTOR_MAX: f64 = 8.0;
 /// Maximum memory of written data before it is merged into the tree: the setting `memory_bytes`.
-const WRITTEN_BYTES_MAX: f64 = (24 << 20) as f64;
+const WRITTEN_BYTES_MAX: f64 = (64 << 20) as f64;
 
 /// Maximum length of one document.
 const DOCUMENT_BYTES_MAX: usize = 8_000_000;

@@ -48,6 +48,14 @@ impl Call {
         self.state.directory.open_database(self.parameter("db")?).await
     }
 
+    /// As [`Call::open_database`], for a request that frees space: on a full disk, it may use the reserve.
+    ///
+    /// # Errors
+    /// 404 if it does not exist.
+    pub(crate) async fn open_to_free_space(&self) -> Result<Arc<ServedDatabase>> {
+        self.state.directory.open_to_free_space(self.parameter("db")?).await
+    }
+
     /// A check that the client may still use the route, for requests that last long.
     pub(crate) fn session_check(&self) -> SessionCheck {
         SessionCheck {

@@ -13,7 +13,7 @@ use hyper::body::{Frame, SizeHint};
 use uuid::Uuid;
 
 use crate::error::Failure;
-use crate::http::{Body, HttpResponse, MemoryReservation, with_read_timeout};
+use crate::http::{Body, CancelOnDrop, HttpResponse, MemoryReservation, with_read_timeout};
 use crate::metrics::{Metrics, NO_ROUTE};
 
 /// What the metrics and the log record about one request. Dropping it writes the log line.
@@ -25,6 +25,8 @@ pub(crate) struct RequestRecord {
     pub(crate) user: Option<String>,
     /// The memory reserved for the body, held until the response was sent.
     pub(crate) reservation: Option<Arc<MemoryReservation>>,
+    /// Cancels the reads of the request once the client has left.
+    pub(crate) cancellation: CancelOnDrop,
     metrics: Arc<Metrics>,
     method: Method,
     peer: Option<SocketAddr>,
@@ -63,6 +65,7 @@ impl RequestRecord {
             byte_count: 0,
             failure: None,
             cut: None,
+            cancellation: CancelOnDrop::default(),
         }
     }
 

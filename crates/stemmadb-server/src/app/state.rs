@@ -11,7 +11,7 @@ use crate::accounts::Authenticator;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::Directory;
-use crate::http::MemoryBudget;
+use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
 use crate::metrics::Metrics;
 use crate::replicator::Jobs;
 use crate::script::Scripts;
@@ -19,7 +19,7 @@ use crate::settings::RuntimeSettings;
 
 /// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
 /// is a quarter of the blocking pool.
-pub(crate) const UPLOADS_MAX: usize = 128;
+pub(crate) const UPLOADS_MAX: usize = BLOCKING_THREADS_MAX / 4;
 
 /// Server state shared by all requests.
 pub(crate) struct ServerState {

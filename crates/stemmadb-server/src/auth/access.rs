@@ -29,3 +29,30 @@ pub(crate) struct Route {
     /// The required access level.
     pub(crate) access: Access,
 }
+
+/// The last segments of routes that only read, and may read much.
+const READING: [&str; 16] = [
+    "_aggregate",
+    "_all_docs",
+    "_bulk_get",
+    "_changes",
+    "_design_docs",
+    "_explain",
+    "_explain_analyze",
+    "_find",
+    "_history",
+    "_local_docs",
+    "_missing_revs",
+    "_paths",
+    "_revs_diff",
+    "_statistics",
+    "queries",
+    "{view}",
+];
+
+impl Route {
+    /// Whether a request does nothing but read, perhaps for long, so that it may be cancelled when its client leaves.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.path.rsplit('/').next().is_some_and(|last| READING.contains(&last))
+    }
+}

@@ -1,9 +1,17 @@
 //! The changes feed over HTTP: as a list, by long polling, or as a continuous stream.
 //!
-//! Rows are produced in batches on the blocking pool; a waiting feed occupies no thread.
+//! ```text
+//! commit ─ published sequence ─ FeedReader: one read for all feeds ─ FeedGroup: rows in one format ─ LiveFeed ─ client
+//! ```
+//!
+//! A waiting feed occupies no thread. Feeds with the same options are a group: their new rows are read and written once
+//! ([`hub`]). A feed that starts, or is too slow for its group, reads for itself ([`rows`]).
 
 mod feed;
 mod filter;
+mod group;
+mod hub;
+mod live;
 mod request;
 mod rows;
 

@@ -98,7 +98,8 @@ impl ChangeRows {
     }
 }
 
-fn write_row(
+/// Writes the row of a change that has `index` rows before it. Blocks.
+pub(super) fn write_row(
     served: &ServedDatabase,
     snapshot: &Snapshot,
     request: &ChangesRequest,

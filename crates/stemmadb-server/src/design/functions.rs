@@ -9,7 +9,7 @@ use crate::auth::User;
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions};
 use crate::error::{Failure, Result};
-use crate::http::Query;
+use crate::http::{Query, RequestedPath};
 use crate::script::{CallKind, Context, Scripts, ThrownError};
 
 /// The functions of one revision of a design document.
@@ -122,7 +122,9 @@ pub(crate) fn request_value(
     }
     let mut parameters = Object::new();
     query.iter().for_each(|(name, value)| drop(parameters.insert(name, value)));
-    let path: Vec<Value> = parts.uri.path().split('/').filter(|part| !part.is_empty()).map(Value::from).collect();
+    let path_of = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(Value::from).collect::<Vec<_>>();
+    let path = path_of(parts.uri.path());
+    let requested_path = parts.extensions.get::<RequestedPath>().map(|requested| path_of(&requested.0));
     let peer = parts.headers.get("host").and_then(|host| host.to_str().ok());
     let mut info = Object::new();
     info.insert("db_name", served.name());
@@ -139,7 +141,7 @@ pub(crate) fn request_value(
     request.insert("id", text_or_null(id));
     request.insert("uuid", uuid::Uuid::new_v4().simple().to_string());
     request.insert("method", parts.method.as_str());
-    request.insert("requested_path", path.clone());
+    request.insert("requested_path", requested_path.unwrap_or_else(|| path.clone()));
     request.insert("path", path);
     request.insert("raw_path", parts.uri.path_and_query().map_or("/", |path| path.as_str()));
     request.insert("query", parameters);

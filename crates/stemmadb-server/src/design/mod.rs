@@ -6,17 +6,21 @@
 
 mod functions;
 mod program;
+mod rewrite_rules;
 mod validate;
+mod value_order;
 
 use std::ops::Bound;
 
 use stemmadb::{Document, Listing, Snapshot, Value};
 
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::script::{ScriptError, ThrownError};
 
 pub(crate) use functions::{DesignFunctions, document_json, request_value};
 pub(crate) use program::{DesignView, OVERFLOW, PROGRAM_PREFIX, compile_views, declared_signatures};
+pub(crate) use rewrite_rules::{insecure, rewrite_by_rules};
 pub(crate) use validate::{Validators, WriteValidator};
 
 /// Reads the design document `name` (without `_design/`).
@@ -64,6 +68,12 @@ pub(crate) fn is_javascript(design: &Value) -> bool {
     design.get("language").and_then(Value::as_str).is_none_or(|language| language == "javascript")
 }
 
+/// Whether a design document's views are for queries within a partition. Default: whether the database has partitions.
+pub(crate) fn is_partitioned(served: &ServedDatabase, design: &Value) -> bool {
+    let option = design.get("options").and_then(|options| options.get("partitioned")).and_then(Value::as_bool);
+    option.unwrap_or_else(|| served.is_partitioned())
+}
+
 /// The names of a design document's views that can be queried.
 pub(crate) fn view_names(design: &Value) -> Vec<String> {
     let views = design.get("views").and_then(Value::as_object).filter(|_| program::has_views(design));
@@ -96,6 +106,7 @@ pub(crate) fn thrown_failure(thrown: ThrownError) -> Failure {
         "forbidden" => Failure::forbidden(reason),
         "unauthorized" => Failure::unauthorized(reason),
         "not_found" => Failure::not_found(reason),
+        "not_acceptable" => Failure::new(hyper::StatusCode::NOT_ACCEPTABLE, error, reason),
         _ => Failure::new(hyper::StatusCode::INTERNAL_SERVER_ERROR, error, reason),
     }
 }

@@ -7,6 +7,7 @@ use stemmadb::views::{EmittedRows, ProgramReducer, ProgramRow, ViewProgram};
 use stemmadb::{DeclaredView, Document, Error, Reduction, Result, Value, View};
 
 use super::functions::document_json_as;
+use super::value_order::sort_by_value;
 use crate::directory::ServedDatabase;
 use crate::documents::ShowOptions;
 use crate::error::Failure;
@@ -23,6 +24,7 @@ pub(crate) struct DesignView {
     source: ViewSource,
     reducer: ProgramReducer,
     options: ViewOptions,
+    is_partitioned: bool,
 }
 
 /// The definition of a view's rows.
@@ -68,7 +70,8 @@ impl DesignView {
     ) -> crate::error::Result<Self> {
         let missing = || Failure::not_found("missing_named_view");
         let definition = design.get("views").and_then(|views| views.get(view)).ok_or_else(missing)?;
-        let dependencies = view_dependencies(design, view);
+        let is_partitioned = super::is_partitioned(served, design);
+        let dependencies = view_dependencies(design, view, is_partitioned);
         let (source, reducer) = match design.get("language").and_then(Value::as_str) {
             None | Some("javascript") if view == "lib" => return Err(missing()),
             None | Some("javascript") => {
@@ -88,7 +91,7 @@ impl DesignView {
         };
         let name = format!("{PROGRAM_PREFIX}{}", signature(&dependencies));
         let options = ViewOptions::parse(design);
-        Ok(DesignView { served: Arc::downgrade(served), name, source, reducer, options })
+        Ok(DesignView { served: Arc::downgrade(served), name, source, reducer, options, is_partitioned })
     }
 
     /// The signature of its definition: a hash that changes with its functions.
@@ -130,15 +133,21 @@ fn reducer_of(definition: &Value) -> crate::error::Result<ProgramReducer> {
 /// report the error.
 ///
 /// # Errors
-/// 400 if a function can't be compiled or a built-in reduce function does not exist.
+/// 400 if a function can't be compiled, a built-in reduce function does not exist, or the views shall have partitions
+/// and the database has none.
 pub(crate) fn compile_views(served: &ServedDatabase, scripts: &Scripts, design: &Value) -> crate::error::Result<()> {
+    let is_partitioned = super::is_partitioned(served, design);
+    if is_partitioned && !served.is_partitioned() {
+        let reason = "partitioned option cannot be true in a non-partitioned database.";
+        return Err(Failure::new(hyper::StatusCode::BAD_REQUEST, "invalid_design_doc", reason));
+    }
     if !super::is_javascript(design) {
         return Ok(());
     }
     for name in super::view_names(design) {
         let Some(definition) = design.get("views").and_then(|views| views.get(&name)) else { continue };
         let has_reduce_function = reducer_of(definition)? == ProgramReducer::Custom;
-        let dependencies = view_dependencies(design, &name);
+        let dependencies = view_dependencies(design, &name, is_partitioned);
         let key = format!("{} view {}", served.instance_id(), signature(&dependencies));
         let context = Context { key: key.into(), design: dependencies.into() };
         let functions = [
@@ -159,16 +168,16 @@ pub(crate) fn compile_views(served: &ServedDatabase, scripts: &Scripts, design: 
     Ok(())
 }
 
-/// The parts of a design document that a view's rows depend on: its definition, `lib`, `language` and `options`.
-/// Functions see only these.
-fn view_dependencies(design: &Value, view: &str) -> String {
+/// The version of the rows of design documents' views. Another version is another view, mapped anew.
+const ROWS_VERSION: u32 = 2;
+
+/// What a view's rows depend on: of the design document its definition, `lib`, `language` and `options`, which are all
+/// that functions see; the version of rows; and whether they are stored by partition.
+fn view_dependencies(design: &Value, view: &str, is_partitioned: bool) -> String {
     let views = design.get("views");
     let part = |name: &str| views.and_then(|views| views.get(name)).map_or_else(|| "null".to_owned(), Value::to_json);
     let mut dependencies = format!("{{\"views\":{{\"{VIEW}\":{},\"lib\":{}}}", part(view), part("lib"));
-    // Rows that older versions stored were mapped without `_conflicts`.
-    if dependencies.contains("_conflicts") {
-        dependencies.push_str(",\"conflicts\":true");
-    }
+    dependencies.push_str(&format!(",\"version\":{ROWS_VERSION},\"partitioned\":{is_partitioned}"));
     for name in ["language", "options"] {
         if let Some(value) = design.get(name) {
             dependencies.push_str(&format!(",\"{name}\":{}", value.to_json()));
@@ -182,11 +191,13 @@ fn signature(dependencies: &str) -> String {
 }
 
 /// The signatures of all views of the design documents.
-pub(crate) fn declared_signatures(designs: &[Document]) -> Result<Vec<String>> {
+pub(crate) fn declared_signatures(served: &ServedDatabase, designs: &[Document]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for design in designs {
         let design = design.value()?;
-        found.extend(super::view_names(&design).iter().map(|name| signature(&view_dependencies(&design, name))));
+        let is_partitioned = super::is_partitioned(served, &design);
+        let dependencies = |name: &String| view_dependencies(&design, name, is_partitioned);
+        found.extend(super::view_names(&design).iter().map(|name| signature(&dependencies(name))));
     }
     Ok(found)
 }
@@ -213,7 +224,9 @@ fn rows_of(answer: CallResult) -> Result<EmittedRows> {
         }
         _ => Default::default(),
     };
-    Ok(rows.into_iter().map(pair).collect())
+    let mut rows: EmittedRows = rows.into_iter().map(pair).collect();
+    sort_by_value(&mut rows);
+    Ok(rows)
 }
 
 impl ViewProgram for DesignView {
@@ -234,6 +247,10 @@ impl ViewProgram for DesignView {
 
     fn includes_design_documents(&self) -> bool {
         self.options.include_design
+    }
+
+    fn is_partitioned(&self) -> bool {
+        self.is_partitioned
     }
 
     fn reducer(&self) -> ProgramReducer {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stemmadb::{Database, Document, Options, Sequence, Value};
 use uuid::Uuid;
 
-use super::space::{self, WriteState};
+use super::space::{self, OpenedAt};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 
@@ -21,50 +21,65 @@ pub(super) struct CatalogEntry {
     pub(super) name: String,
     /// The name of its directory within the server's directory.
     pub(super) directory: String,
+    /// A short random id that distinguishes it from other databases that had or have its name.
+    pub(super) instance_id: String,
     /// The time of creation, in seconds since 1970. Replicators use it as the database's identity, so it never changes.
     pub(super) created: u64,
     pub(super) security: Security,
     /// The number of revisions kept per branch, if it was set.
     pub(super) revs_limit: Option<usize>,
+    /// Whether the id of each document names its partition.
+    pub(super) is_partitioned: bool,
+    /// Whether it is kept in memory only. Such an entry is not stored.
+    pub(super) is_in_memory: bool,
 }
 
 /// The catalog's document of a database.
 #[derive(Serialize, Deserialize)]
 struct DatabaseRecord {
     directory: String,
+    /// None in records of earlier versions, which derived it from the directory's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instance_id: Option<String>,
     created: u64,
     security: serde_json::Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revs_limit: Option<usize>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    partitioned: bool,
 }
 
 pub(super) struct Catalog {
     path: PathBuf,
-    opened: Mutex<(Database, WriteState)>,
+    opened: Mutex<(Database, OpenedAt)>,
     server_id: String,
 }
 
 impl CatalogEntry {
-    pub(super) fn new(name: &str) -> Self {
-        Self::within(name, format!("{}.{}", Uuid::new_v4().simple(), super::EXTENSION))
-    }
-
-    /// An entry for a database that was copied into the directory by hand.
-    pub(super) fn adopted(name: &str) -> Self {
-        Self::within(name, format!("{name}.{}", super::EXTENSION))
-    }
-
-    fn within(name: &str, directory: String) -> Self {
+    /// An entry for a new database, or one that was copied into the directory by hand.
+    pub(super) fn new(name: &str, directory: String) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        CatalogEntry { name: name.to_owned(), directory, created, security: Security::default(), revs_limit: None }
+        let instance_id = Uuid::new_v4().simple().to_string()[..8].to_owned();
+        CatalogEntry {
+            name: name.to_owned(),
+            directory,
+            instance_id,
+            created,
+            security: Security::default(),
+            revs_limit: None,
+            is_partitioned: false,
+            is_in_memory: false,
+        }
     }
 
     fn to_record(&self) -> Result<DatabaseRecord> {
         Ok(DatabaseRecord {
             directory: self.directory.clone(),
+            instance_id: Some(self.instance_id.clone()),
             created: self.created,
             security: self.security.value().deserialize_into()?,
             revs_limit: self.revs_limit,
+            partitioned: self.is_partitioned,
         })
     }
 }
@@ -76,7 +91,7 @@ const REMOVAL_PREFIX: &str = "removal:";
 
 impl Catalog {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let (database, write_state) = space::open(path, &Options::new())?;
+        let database = space::open(path, &Options::new())?;
         let stored = database.local_documents().get(SERVER_RECORD)?;
         let stored = stored.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
         let server_id = match stored {
@@ -87,25 +102,47 @@ impl Catalog {
                 id
             }
         };
-        Ok(Catalog { path: path.to_owned(), opened: Mutex::new((database, write_state)), server_id })
+        Ok(Catalog { path: path.to_owned(), opened: Mutex::new((database, OpenedAt::now())), server_id })
     }
 
     /// The open database; opened again if the disk was full and has space again.
     fn database(&self) -> Database {
         let mut opened = self.opened.lock();
-        if opened.1.is_recoverable(&self.path) {
-            // What fails here fails for the caller, too.
-            opened.0.clone().close().ok();
-            if let Ok(again) = space::open(&self.path, &Options::new()) {
-                *opened = again;
-            }
+        let is_stopped = !opened.0.maintenance().takes_writes();
+        if is_stopped && opened.1.is_long_ago() && space::has_space(&self.path) {
+            self.reopen(&mut opened);
         }
         opened.0.clone()
     }
 
+    fn reopen(&self, opened: &mut (Database, OpenedAt)) {
+        // What fails here fails for the caller, too.
+        opened.0.clone().close().ok();
+        if let Ok(again) = space::open(&self.path, &Options::new()) {
+            *opened = (again, OpenedAt::now());
+        }
+    }
+
+    /// Opens the database again now if a write has failed: some space was freed.
+    pub(super) fn recover(&self) {
+        let mut opened = self.opened.lock();
+        if !opened.0.maintenance().takes_writes() {
+            self.reopen(&mut opened);
+        }
+    }
+
+    /// As if the disk had been full when the catalog was opened.
+    #[cfg(test)]
+    pub(super) fn fail_writes(&self) {
+        let mut opened = self.opened.lock();
+        opened.0.clone().close().unwrap();
+        let read_only = Options::new().create(false).read_only(true);
+        *opened = (Database::open_with(&self.path, read_only).unwrap(), OpenedAt::now());
+    }
+
     /// Whether the disk is not full.
     pub(super) fn takes_writes(&self) -> bool {
-        self.opened.lock().1.takes_writes()
+        self.opened.lock().0.maintenance().takes_writes()
     }
 
     /// Closes the database. Later operations fail.
@@ -142,10 +179,13 @@ impl Catalog {
             let security = Security::parse(Value::from_serialize(&record.security)?)?;
             entries.push(CatalogEntry {
                 name: name.to_owned(),
+                instance_id: record.instance_id.unwrap_or_else(|| earlier_instance_id(&record.directory)),
                 directory: record.directory,
                 created: record.created,
                 security,
                 revs_limit: record.revs_limit,
+                is_partitioned: record.partitioned,
+                is_in_memory: false,
             });
         }
         Ok(entries)
@@ -173,6 +213,11 @@ impl Catalog {
             transaction.upsert(&format!("{REMOVAL_PREFIX}{}", entry.directory), &serde_json::json!({}))
         })?;
         Ok(())
+    }
+
+    /// Whether a directory is recorded as being removed.
+    pub(super) fn is_being_removed(&self, directory: &str) -> Result<bool> {
+        Ok(self.database().get(&format!("{REMOVAL_PREFIX}{directory}"))?.is_some())
     }
 
     /// The directories that must be removed.
@@ -233,6 +278,11 @@ impl Catalog {
         self.database().replace(&id, document.revision(), &record)?;
         Ok(())
     }
+}
+
+/// The instance id of a database whose record has none.
+fn earlier_instance_id(directory: &str) -> String {
+    directory.chars().take(8).filter(char::is_ascii_alphanumeric).collect()
 }
 
 /// The document id of a database. The prefix is needed because names may begin with an underscore and ids may not.

@@ -1,28 +1,34 @@
 //! The databases of a server: their catalog, and the open ones.
 //!
-//! The catalog, a Stemma database itself, maps names to directories. The name of a database's directory is random,
-//! never derived from the database's name. A database is opened on first use, and closed again when many others were
-//! used since.
+//! The catalog, a Stemma database itself, maps names to directories. The directory of a database has its name, encoded
+//! ([`file_name`]). A database is opened on first use, and closed again when many others were used since, or file
+//! descriptors run out. Open databases share the server's memory ([`memory`]).
 //!
 //! Invariants: a database is added to the catalog before its directory is created, and removed from it before its
 //! directory is removed. So a crash leaves at most an empty database, or a directory whose removal is completed at the
-//! next start.
+//! next start. A new database never gets a directory that exists, or whose removal is not completed.
 
 mod catalog;
+mod copied;
+mod descriptors;
 mod extensions;
+mod file_name;
+mod memory;
 mod name;
+mod opened;
 mod served;
 mod space;
 mod updates;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
-use stemmadb::Options;
+use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
 
 use crate::auth::Security;
@@ -31,7 +37,10 @@ use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::settings::SettingStore;
 use catalog::{Catalog, CatalogEntry};
+use memory::MemoryShare;
+use space::Reserve;
 
+pub use descriptors::raise_descriptor_limit;
 pub(crate) use served::ServedDatabase;
 pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 
@@ -39,20 +48,44 @@ pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 pub(crate) struct Directory {
     path: PathBuf,
     options: Options,
+    /// The memory for all open databases.
+    budget: MemoryShare,
     catalog: Catalog,
     slots: RwLock<BTreeMap<String, Arc<DatabaseSlot>>>,
+    /// The slots with an open database, and some whose database was just closed.
+    open_slots: Mutex<Vec<Arc<DatabaseSlot>>>,
     /// The most databases that are kept open while nobody uses them.
     open_max: usize,
     /// Counts uses of databases; gives each slot the time of its last use.
     use_count: AtomicU64,
+    /// The values of `use_count` when memory was last divided, and the time before.
+    divided_at: Mutex<(u64, u64)>,
+    /// When the directory was last changed by what was known when it was last searched for copied databases.
+    searched: Mutex<Option<SystemTime>>,
+    reserve: Reserve,
+    /// Databases that could not be removed from the catalog, because the disk is full.
+    forgotten: Mutex<Vec<CatalogEntry>>,
     /// Counts creations and deletions of databases.
     changed: watch::Sender<u64>,
     updates: Arc<DatabaseUpdates>,
 }
 
+/// Options of a new database.
+#[derive(Default)]
+pub(crate) struct NewDatabase {
+    /// Whether the id of each document names its partition.
+    pub(crate) is_partitioned: bool,
+    /// Whether it is kept in memory only, and is gone when the server stops.
+    pub(crate) is_in_memory: bool,
+    /// The paths that it indexes; all by default.
+    pub(crate) index_policy: Option<IndexPolicy>,
+}
+
 /// A database's catalog entry, and the open database once it was used.
 struct DatabaseSlot {
     entry: CatalogEntry,
+    /// The index policy of a database that was created by this process. It is stored with the database.
+    index_policy: Option<IndexPolicy>,
     opened: Mutex<Option<Arc<ServedDatabase>>>,
     /// The value of [`Directory::use_count`] at the last use.
     last_use: AtomicU64,
@@ -60,7 +93,11 @@ struct DatabaseSlot {
 
 impl DatabaseSlot {
     fn new(entry: CatalogEntry) -> Arc<Self> {
-        Arc::new(DatabaseSlot { entry, opened: Mutex::new(None), last_use: AtomicU64::new(0) })
+        Self::with_policy(entry, None)
+    }
+
+    fn with_policy(entry: CatalogEntry, index_policy: Option<IndexPolicy>) -> Arc<Self> {
+        Arc::new(DatabaseSlot { entry, index_policy, opened: Mutex::new(None), last_use: AtomicU64::new(0) })
     }
 }
 
@@ -74,34 +111,27 @@ impl Directory {
         let path = config.directory.clone();
         std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
         let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY))?;
-        for removed in catalog.removals()? {
-            remove(&path.join(&removed))?;
-            // On a full disk, the next start records it.
-            if catalog.takes_writes() {
-                catalog.removed(&removed)?;
-            }
-        }
-        let known: Vec<_> = catalog.entries()?;
-        let unlisted = if catalog.takes_writes() { unlisted_databases(&path, &known)? } else { Vec::new() };
-        for name in unlisted {
-            catalog.add(&CatalogEntry::adopted(&name))?;
-        }
-        let slots =
-            catalog.entries()?.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
-        let updates = Arc::new(DatabaseUpdates::new());
-        let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
-        let options =
-            Options::new().durability(config.durability).cache_bytes(config.cache_bytes).memory_bytes(memory_bytes);
-        Ok(Directory {
-            path,
-            options,
+        let entries = catalog.entries()?;
+        complete_removals(&path, &catalog, &entries)?;
+        let slots = entries.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
+        let directory = Directory {
+            options: Options::new().durability(config.durability),
+            budget: MemoryShare::configured(config),
             catalog,
             slots: RwLock::new(slots),
-            open_max: config.limits.open_databases,
+            open_slots: Mutex::default(),
+            open_max: config.limits.open_databases.min(descriptors::open_databases_max()),
             use_count: AtomicU64::new(0),
+            divided_at: Mutex::default(),
+            searched: Mutex::default(),
+            reserve: Reserve::open(&path),
+            forgotten: Mutex::default(),
             changed: watch::channel(0).0,
-            updates,
-        })
+            updates: Arc::new(DatabaseUpdates::new()),
+            path,
+        };
+        directory.search()?;
+        Ok(directory)
     }
 
     /// The server's id, which is stored in the directory.
@@ -118,7 +148,7 @@ impl Directory {
         self.catalog.get_or_create_local(name, make)
     }
 
-    /// The names of all databases, in order.
+    /// The names of all known databases, in order. [`Directory::list`] searches for copied ones first.
     pub(crate) fn names(&self) -> Vec<String> {
         self.slots.read().keys().cloned().collect()
     }
@@ -149,92 +179,32 @@ impl Directory {
         Ok(self.open_database(name).await?.security())
     }
 
-    /// Returns the database `name`, and opens it if necessary.
-    ///
-    /// # Errors
-    /// 404 if there is none.
-    pub(crate) async fn open_database(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
-        let slot = match self.slot(name) {
-            Ok(slot) => slot,
-            Err(_) => {
-                let (this, name) = (self.clone(), name.to_owned());
-                blocking(move || this.adopt(&name)).await?
-            }
-        };
-        slot.last_use.store(self.use_count.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone())
-            && !served.is_recoverable(&self.path)
-        {
-            return Ok(served);
-        }
-        let this = self.clone();
-        let opening = blocking(move || {
-            let served = this.open_blocking(&slot)?;
-            this.close_unused();
-            Ok(served)
-        });
-        opening.await
-    }
-
-    fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<ServedDatabase>> {
-        let mut opened = slot.opened.lock();
-        match &*opened {
-            Some(served) if !served.is_recoverable(&self.path) => return Ok(served.clone()),
-            // There is space again on a disk that was full.
-            Some(served) => served.close(),
-            None => {}
-        }
-        *opened = None;
-        if !self.contains(&slot.entry.name) {
-            return Err(Failure::no_database());
-        }
-        let served = ServedDatabase::open(&slot.entry, &self.path, self.options.clone(), &self.updates)?;
-        Ok(opened.insert(Arc::new(served)).clone())
-    }
-
-    /// Closes the databases that were not used for longest if too many are open. One that is in use stays open.
-    fn close_unused(&self) {
-        let is_open = |slot: &&Arc<DatabaseSlot>| slot.opened.try_lock().is_none_or(|opened| opened.is_some());
-        let mut open: Vec<_> = self.slots.read().values().filter(is_open).cloned().collect();
-        if open.len() <= self.open_max {
-            return;
-        }
-        // A few more than needed, so that not every opening closes one.
-        let mut excess = open.len() - self.open_max + self.open_max / 16;
-        open.sort_unstable_by_key(|slot| slot.last_use.load(Ordering::Relaxed));
-        for slot in open {
-            if excess == 0 {
-                return;
-            }
-            // Whoever uses a database, such as a request or a replication, has a reference to it.
-            let Some(mut opened) = slot.opened.try_lock() else { continue };
-            if let Some(served) = opened.take_if(|served| Arc::strong_count(served) == 1) {
-                served.close();
-                excess -= 1;
-            }
-        }
-    }
-
-    /// Creates the database `name`.
+    /// Creates the database `name`. A failed creation leaves nothing behind.
     ///
     /// # Errors
     /// 400 if the name is invalid; 412 if the database exists.
     pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.create_with(name, NewDatabase::default()).await
+    }
+
+    /// Creates the database `name` with options.
+    ///
+    /// # Errors
+    /// As [`Directory::create`]; 400 for a partitioned database with the name of a system database.
+    pub(crate) async fn create_with(self: &Arc<Self>, name: &str, new: NewDatabase) -> Result<()> {
         name::check(name)?;
+        if new.is_partitioned && name::is_of_system(name) {
+            return Err(Failure::bad_request("Cannot partition a system database"));
+        }
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            let mut slots = this.slots.write();
-            if slots.contains_key(&name) {
-                return Err(already_exists());
+            if this.may_be_copied(&name) {
+                this.search_if_changed()?;
             }
-            let entry = CatalogEntry::new(&name);
-            this.catalog.add(&entry)?;
-            let slot = DatabaseSlot::new(entry);
-            slots.insert(name, slot.clone());
-            drop(slots);
-            if let Err(failure) = this.open_blocking(&slot) {
-                // A database that could not be created does not exist.
-                this.forget(&slot)?;
+            this.complete_forgetting();
+            let slot = this.add(&name, new)?;
+            if let Err(failure) = this.open_blocking(&slot, Purpose::Any) {
+                this.abandon(&slot);
                 return Err(failure);
             }
             this.close_unused();
@@ -245,12 +215,59 @@ impl Directory {
         .await
     }
 
+    /// Adds a new database to the catalog. It must be opened next.
+    fn add(&self, name: &str, new: NewDatabase) -> Result<Arc<DatabaseSlot>> {
+        let mut slots = self.slots.write();
+        if slots.contains_key(name) {
+            return Err(already_exists());
+        }
+        // A failed look-up counts as taken.
+        let is_free = |directory: &str| {
+            !self.path.join(directory).exists()
+                && self.catalog.is_being_removed(directory).is_ok_and(|is_removed| !is_removed)
+        };
+        let directory = file_name::directory_of(name, is_free);
+        let NewDatabase { is_partitioned, is_in_memory, index_policy } = new;
+        let entry = CatalogEntry { is_partitioned, is_in_memory, ..CatalogEntry::new(name, directory) };
+        if !is_in_memory {
+            self.catalog.add(&entry)?;
+        }
+        let slot = DatabaseSlot::with_policy(entry, index_policy);
+        self.note_use(&slot);
+        slots.insert(name.to_owned(), slot.clone());
+        Ok(slot)
+    }
+
+    /// Removes a database that could not be created. On a full disk, it is removed from the catalog later.
+    fn abandon(&self, slot: &DatabaseSlot) {
+        self.slots.write().remove(&slot.entry.name);
+        if slot.entry.is_in_memory {
+            return;
+        }
+        let removed = remove(&self.path.join(&slot.entry.directory));
+        let removed = self.catalog.remove(&slot.entry).and(removed);
+        if removed.and_then(|()| self.catalog.removed(&slot.entry.directory)).is_err() {
+            self.forgotten.lock().push(slot.entry.clone());
+        }
+    }
+
+    /// Removes databases from the catalog that could not be removed before.
+    fn complete_forgetting(&self) {
+        let mut forgotten = self.forgotten.lock();
+        forgotten.retain(|entry| {
+            // Another one may have its name by now.
+            let is_in_use = self.contains(&entry.name);
+            !is_in_use && self.catalog.remove(entry).and_then(|()| self.catalog.removed(&entry.directory)).is_err()
+        });
+    }
+
     /// Serves an open database under `name`, replacing any of that name. It is not added to the catalog.
     #[cfg(test)]
     pub(crate) fn insert_open(&self, name: &str, database: stemmadb::Database) -> Arc<ServedDatabase> {
-        let slot = DatabaseSlot::new(CatalogEntry::new(name));
+        let slot = DatabaseSlot::new(CatalogEntry::new(name, format!("{name}.{}", file_name::EXTENSION)));
         let served = Arc::new(ServedDatabase::from_database(&slot.entry, database, &self.updates));
         *slot.opened.lock() = Some(served.clone());
+        self.open_slots.lock().push(slot.clone());
         self.slots.write().insert(name.to_owned(), slot);
         served
     }
@@ -278,39 +295,31 @@ impl Directory {
         if !is_listed {
             return Err(Failure::no_database());
         }
-        self.catalog.remove(&slot.entry)?;
+        if !slot.entry.is_in_memory {
+            self.remove_from_catalog(&slot.entry)?;
+        }
         slots.remove(&slot.entry.name);
         drop(slots);
         if let Some(served) = slot.opened.lock().take() {
             served.close();
         }
+        if slot.entry.is_in_memory {
+            return Ok(());
+        }
         remove(&self.path.join(&slot.entry.directory))?;
         self.catalog.removed(&slot.entry.directory)
     }
 
-    /// Adds a database that was copied into the directory as `name.stemma` while the server runs. Blocks.
-    fn adopt(&self, name: &str) -> Result<Arc<DatabaseSlot>> {
-        let entry = CatalogEntry::adopted(name);
-        let is_named = name::check(name).is_ok() && !name.contains('/');
-        if !is_named || !self.path.join(&entry.directory).join("log").is_dir() {
-            return Err(Failure::no_database());
+    /// Removes an entry from the catalog, on a full disk with the reserve: removing a database frees space.
+    fn remove_from_catalog(&self, entry: &CatalogEntry) -> Result<()> {
+        match self.catalog.remove(entry) {
+            Err(_) if !self.catalog.takes_writes() => {
+                self.release_reserve();
+                self.catalog.recover();
+                self.catalog.remove(entry)
+            }
+            outcome => outcome,
         }
-        let mut slots = self.slots.write();
-        if let Some(slot) = slots.get(name) {
-            return Ok(slot.clone());
-        }
-        // It could be the directory of a database of another name, or of one that is being removed.
-        let is_known = slots.values().any(|slot| slot.entry.directory == entry.directory);
-        if is_known || self.catalog.removals()?.contains(&entry.directory) {
-            return Err(Failure::no_database());
-        }
-        self.catalog.add(&entry)?;
-        let slot = DatabaseSlot::new(entry);
-        slots.insert(name.to_owned(), slot.clone());
-        drop(slots);
-        self.updates.record(name, "created");
-        self.changed.send_modify(|count| *count += 1);
-        Ok(slot)
     }
 
     /// Sets the `_security` of the database `name`.
@@ -321,7 +330,9 @@ impl Directory {
         let served = self.open_database(name).await?;
         let this = self.clone();
         blocking(move || {
-            this.catalog.set_security(served.name(), &security)?;
+            if !served.is_in_memory() {
+                this.catalog.set_security(served.name(), &security)?;
+            }
             served.set_security(security);
             Ok(())
         })
@@ -336,18 +347,13 @@ impl Directory {
         let served = self.open_database(name).await?;
         let this = self.clone();
         blocking(move || {
-            this.catalog.set_revs_limit(served.name(), revs_limit)?;
+            if !served.is_in_memory() {
+                this.catalog.set_revs_limit(served.name(), revs_limit)?;
+            }
             served.database().maintenance().set_revs_limit(revs_limit);
             Ok(())
         })
         .await
-    }
-
-    /// Returns the open databases.
-    pub(crate) fn opened(&self) -> Vec<Arc<ServedDatabase>> {
-        // A database that is being opened or closed is skipped.
-        let opened = |slot: &Arc<DatabaseSlot>| slot.opened.try_lock().and_then(|opened| opened.clone());
-        self.slots.read().values().filter_map(opened).collect()
     }
 
     /// Closes every database. Blocks.
@@ -378,24 +384,30 @@ impl SettingStore for Directory {
     }
 }
 
+/// What a database is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Any,
+    /// A deletion or a compaction, which may use the reserve on a full disk.
+    FreeSpace,
+}
+
 /// The catalog's directory. Directories of databases end with `.stemma`, so the names can't collide.
 const CATALOG_DIRECTORY: &str = "catalogue";
-const EXTENSION: &str = "stemma";
 
-/// The names of databases in the directory that are not in the catalog and have a valid name.
-fn unlisted_databases(path: &Path, known: &[CatalogEntry]) -> Result<Vec<String>> {
-    let entries = path.read_dir().map_err(|error| io_failure("read", path, &error))?;
-    let mut names = Vec::new();
-    for entry in entries.flatten() {
-        let file = PathBuf::from(entry.file_name());
-        let is_database = file.extension().is_some_and(|extension| extension == EXTENSION);
-        let Some(name) = file.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_database) else { continue };
-        let is_known = known.iter().any(|entry| entry.name == name || Path::new(&entry.directory) == file);
-        if !is_known && name::check(name).is_ok() && entry.path().join("log").is_dir() {
-            names.push(name.to_owned());
+/// Removes the directories of databases that were removed from the catalog before.
+fn complete_removals(path: &Path, catalog: &Catalog, entries: &[CatalogEntry]) -> Result<()> {
+    let in_use: HashSet<&str> = entries.iter().map(|entry| entry.directory.as_str()).collect();
+    for removed in catalog.removals()? {
+        if !in_use.contains(removed.as_str()) {
+            remove(&path.join(&removed))?;
+        }
+        // On a full disk, the next start records it.
+        if catalog.takes_writes() {
+            catalog.removed(&removed)?;
         }
     }
-    Ok(names)
+    Ok(())
 }
 
 fn already_exists() -> Failure {

@@ -9,6 +9,16 @@ const NAME_BYTES_MAX: usize = 238;
 /// System databases, the only names that may begin with an underscore.
 const SYSTEM_DATABASES: [&str; 4] = ["_users", "_replicator", "_global_changes", "_dbs"];
 
+/// The part of a name that tells whether it is a system database, which may have a prefix: `team/_users`.
+fn last_part(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// Whether this is the name of a system database.
+pub(super) fn is_of_system(name: &str) -> bool {
+    SYSTEM_DATABASES.contains(&last_part(name))
+}
+
 /// Checks a database's name by CouchDB's rules.
 ///
 /// # Errors
@@ -19,8 +29,7 @@ pub(super) fn check(name: &str) -> Result<()> {
         let reason = format!("Database name: `{name}` is too long: at most {NAME_BYTES_MAX} bytes.");
         return refuse("database_name_too_long", reason);
     }
-    // System databases may have a prefix: `team/_users`.
-    let last = name.rsplit('/').next().unwrap_or(name);
+    let last = last_part(name);
     let rest = if SYSTEM_DATABASES.contains(&last) { name.strip_suffix(last).unwrap_or_default() } else { name };
     let has_valid_start = rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_lowercase());
     let has_valid_characters = rest

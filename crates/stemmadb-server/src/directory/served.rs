@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hyper::StatusCode;
 use md5::{Digest as _, Md5};
 use parking_lot::{Mutex, RwLock};
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
@@ -15,7 +14,8 @@ use tokio::sync::watch;
 
 use super::catalog::CatalogEntry;
 use super::extensions::Extensions;
-use super::space::{self, WriteState};
+use super::memory::MemoryShare;
+use super::space::{self, OpenedAt};
 use super::updates::DatabaseUpdates;
 use crate::auth::Security;
 use crate::error::{Failure, Result};
@@ -27,6 +27,7 @@ pub(crate) struct ServedDatabase {
     created: u64,
     /// Distinguishes it from other databases that had or have its name.
     instance_id: String,
+    is_partitioned: bool,
     database: Database,
     security: RwLock<Arc<Security>>,
     /// The computed MD5 of files that were stored without one, by other means than HTTP.
@@ -38,7 +39,8 @@ pub(crate) struct ServedDatabase {
     writers: ConcurrencyTracker,
     /// Whether the last write that ran alone took less than [`QUICK_WRITE`].
     was_write_quick: AtomicBool,
-    write_state: WriteState,
+    opened_at: OpenedAt,
+    memory: Mutex<MemoryShare>,
     /// The subscription to new sequences; `None` once the database is closed.
     notifier: Mutex<Option<Notifier>>,
 }
@@ -50,18 +52,27 @@ const MD5S_MAX: usize = 10_000;
 const QUICK_WRITE: Duration = Duration::from_micros(300);
 
 impl ServedDatabase {
+    /// Opens the database of an entry, with a share of the server's memory.
+    ///
+    /// # Errors
+    /// Those of the library.
     pub(super) fn open(
         entry: &CatalogEntry,
         directory: &Path,
         options: Options,
+        share: MemoryShare,
         updates: &Arc<DatabaseUpdates>,
-    ) -> Result<Self> {
+    ) -> stemmadb::Result<Self> {
+        let options = share.options(options);
         let options = match entry.revs_limit {
             Some(revs_limit) => options.revs_limit(revs_limit),
             None => options,
         };
-        let (database, write_state) = space::open(&directory.join(&entry.directory), &options)?;
-        Ok(ServedDatabase { write_state, ..Self::from_database(entry, database, updates) })
+        let database = match entry.is_in_memory {
+            true => Database::in_memory_with(options)?,
+            false => space::open(&directory.join(&entry.directory), &options)?,
+        };
+        Ok(ServedDatabase { memory: Mutex::new(share), ..Self::from_database(entry, database, updates) })
     }
 
     /// Wraps the open database of an entry.
@@ -76,11 +87,11 @@ impl ServedDatabase {
         });
         let md5s = Mutex::default();
         let (name, created) = (entry.name.clone(), entry.created);
-        let instance_id: String = entry.directory.chars().take(8).filter(char::is_ascii_alphanumeric).collect();
         ServedDatabase {
             name,
             created,
-            instance_id,
+            instance_id: entry.instance_id.clone(),
+            is_partitioned: entry.is_partitioned,
             database,
             security,
             md5s,
@@ -89,13 +100,19 @@ impl ServedDatabase {
             is_compacting: false.into(),
             writers: ConcurrencyTracker::default(),
             was_write_quick: false.into(),
-            write_state: WriteState::new(true),
+            opened_at: OpenedAt::now(),
+            memory: Mutex::default(),
             notifier: Mutex::new(Some(notifier)),
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is kept in memory only.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.database.path().is_none()
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -105,6 +122,11 @@ impl ServedDatabase {
     /// A short id that distinguishes it from other databases that had or have its name.
     pub(crate) fn instance_id(&self) -> &str {
         &self.instance_id
+    }
+
+    /// Whether the id of each document names its partition.
+    pub(crate) fn is_partitioned(&self) -> bool {
+        self.is_partitioned
     }
 
     /// Returns the value of type `T` that is attached to this database, created by default on first use.
@@ -183,7 +205,7 @@ impl ServedDatabase {
             let served = self.clone();
             let work = move || {
                 let _counted = writer;
-                served.noting_failure(work(&served))
+                work(&served)
             };
             return blocking(work).await;
         }
@@ -194,27 +216,23 @@ impl ServedDatabase {
             false => tokio::task::block_in_place(|| work(self)),
         };
         self.was_write_quick.store(start.elapsed() < QUICK_WRITE, Ordering::Relaxed);
-        self.noting_failure(result)
+        result
     }
 
-    /// Finds out whether a failed write ended all writes.
-    fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|failure| {
-            if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
-                self.write_state.note_failed_write(&self.database);
-            }
-        })
+    /// Whether the database takes writes; if not, the disk was full or failed, and it must be opened again.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.database.maintenance().takes_writes()
     }
 
-    /// As if the disk had been full when the database was opened.
-    #[cfg(test)]
-    pub(super) fn without_writes(self) -> Self {
-        ServedDatabase { write_state: WriteState::new(false), ..self }
+    /// Whether it was opened long enough ago to be opened again.
+    pub(super) fn may_be_reopened(&self) -> bool {
+        self.opened_at.is_long_ago()
     }
 
-    /// Whether the disk was full and the database takes no writes, but may if it is opened again.
-    pub(super) fn is_recoverable(&self, directory: &Path) -> bool {
-        self.write_state.is_recoverable(directory)
+    /// Gives the database a share of the server's memory.
+    pub(super) fn set_memory(&self, share: MemoryShare) {
+        let mut memory = self.memory.lock();
+        *memory = share.give(self, *memory);
     }
 
     /// Compacts the database in the background, unless a compaction is running.

@@ -36,8 +36,10 @@ fn databases_are_listed_in_order_and_survive_a_restart() {
         assert!(again.database().get("x").unwrap().is_none());
         directory.close();
     });
-    // Three databases and the catalog.
-    assert_eq!(root.path().read_dir().unwrap().count(), 4);
+    // Three databases, the catalog, and the reserve.
+    let mut files: Vec<_> = root.path().read_dir().unwrap().flatten().map(|entry| entry.file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["_users.stemma", "a.stemma", "b.stemma", "catalogue", "reserve"]);
 }
 
 #[test]
@@ -85,11 +87,128 @@ fn a_database_copied_in_while_the_server_runs_is_served() {
         let library = directory.open_database("library").await.unwrap();
         assert!(library.database().get("solaris").unwrap().is_some());
         assert_eq!(directory.names(), ["library"]);
-        // The directory of a database is not adopted under its own name.
-        directory.create("other").await.unwrap();
-        let other = directory.slot("other").unwrap().entry.directory.clone();
-        let own_name = other.strip_suffix(".stemma").unwrap();
-        assert_eq!(directory.open_database(own_name).await.err().unwrap().status(), StatusCode::NOT_FOUND);
+        // A name that needs encoding; and one that is listed before anybody asks for it.
+        copy_in(root.path(), "team%2Fwiki.stemma");
+        copy_in(root.path(), "notes.stemma");
+        assert_eq!(directory.list().await.unwrap(), ["library", "notes", "team/wiki"]);
+        let wiki = directory.open_database("team/wiki").await.unwrap();
+        assert!(wiki.database().get("solaris").unwrap().is_some());
+        // It is an existing database for whoever wants to create one.
+        copy_in(root.path(), "late.stemma");
+        assert_eq!(directory.create("late").await.unwrap_err().status(), StatusCode::PRECONDITION_FAILED);
+        directory.close();
+    });
+}
+
+/// Copies a database with a document into the directory, as a file manager would.
+fn copy_in(root: &std::path::Path, directory: &str) {
+    let by_hand = stemmadb::Database::open(root.join(directory)).unwrap();
+    by_hand.insert("solaris", &serde_json::json!({"year": 1961})).unwrap();
+    by_hand.close().unwrap();
+}
+
+/// A directory that is still being removed, or that is in the way, is not given to a new database.
+#[test]
+fn new_databases_get_directories_of_their_own() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        directory.create("a").await.unwrap();
+        let first = directory.slot("a").unwrap();
+        assert_eq!(first.entry.directory, "a.stemma");
+        // The removal was begun and not completed.
+        directory.catalog.remove(&first.entry).unwrap();
+        directory.slots.write().remove("a");
+        first.opened.lock().take().unwrap().close();
+        std::fs::remove_dir_all(root.path().join("a.stemma")).unwrap();
+        directory.create("a").await.unwrap();
+        let second = directory.slot("a").unwrap();
+        assert_ne!(second.entry.directory, "a.stemma");
+        assert_ne!(second.entry.instance_id, first.entry.instance_id);
+        let served = directory.open_database("a").await.unwrap();
+        served.database().insert("x", &serde_json::json!({})).unwrap();
+        drop(served);
+        directory.close();
+    });
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        assert!(directory.open_database("a").await.unwrap().database().get("x").unwrap().is_some());
+        // A stray directory, without a log, is in the way.
+        std::fs::create_dir(root.path().join("b.stemma")).unwrap();
+        directory.create("b").await.unwrap();
+        assert_ne!(directory.slot("b").unwrap().entry.directory, "b.stemma");
+        directory.close();
+    });
+}
+
+/// Directories of earlier versions have random names; sequences that clients have stay valid.
+#[test]
+fn databases_of_earlier_versions_keep_directory_and_sequences() {
+    let root = tempfile::tempdir().unwrap();
+    let earlier = "0123456789abcdef0123456789abcdef.stemma";
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        let record = serde_json::json!({"directory": earlier, "created": 1, "security": {}});
+        directory.catalog.put_record("database", "old", &record).unwrap();
+        directory.close();
+        copy_in(root.path(), earlier);
+    });
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        assert_eq!(directory.names(), ["old"]);
+        let old = directory.open_database("old").await.unwrap();
+        assert_eq!(old.instance_id(), "01234567");
+        assert!(old.database().get("solaris").unwrap().is_some());
+        drop(old);
+        directory.set_revs_limit("old", 7).await.unwrap();
+        let entries = directory.catalog.entries().unwrap();
+        assert_eq!((entries[0].directory.as_str(), entries[0].instance_id.as_str()), (earlier, "01234567"));
+        directory.close();
+    });
+}
+
+/// The failed creation is completed in the catalog once that takes writes again.
+#[test]
+fn a_failed_creation_leaves_nothing_if_the_catalog_fails_too() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        let slot = directory.add("a", NewDatabase::default()).unwrap();
+        directory.catalog.fail_writes();
+        directory.abandon(&slot);
+        assert!(directory.names().is_empty(), "it does not exist");
+        assert_eq!(directory.catalog.entries().unwrap().len(), 1, "the catalog could not be written");
+        let begin = std::time::Instant::now();
+        while directory.create("b").await.is_err() {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(30), "the catalog does not recover");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(directory.catalog.entries().unwrap().len(), 1);
+        assert_eq!(directory.names(), ["b"]);
+        directory.close();
+    });
+}
+
+/// Deletions use the reserve; other writes are refused until it is there again.
+#[test]
+fn a_released_reserve_is_for_deletions() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        directory.create("a").await.unwrap();
+        let served = directory.open_database("a").await.unwrap();
+        let revision = served.database().insert("x", &serde_json::json!({})).unwrap();
+        directory.release_reserve();
+        assert!(!root.path().join("reserve").exists());
+        let refused = served.database().insert("y", &serde_json::json!({})).unwrap_err();
+        assert!(refused.message().contains("only deletions"), "{refused:?}");
+        served.database().delete("x", &revision).unwrap();
+        let begin = std::time::Instant::now();
+        while directory.open_database("a").await.unwrap().database().insert("y", &serde_json::json!({})).is_err() {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(30), "writes stay refused");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert!(root.path().join("reserve").exists());
         directory.close();
     });
 }
@@ -99,12 +218,11 @@ fn a_database_that_can_not_be_created_is_not_left_behind() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
         let mut directory = Directory::open(&Config::new(root.path())).unwrap();
-        // No directory can be created in a file.
-        directory.path = root.path().join("file");
-        std::fs::write(&directory.path, "").unwrap();
+        directory.options = Options::new().create(false);
         let directory = Arc::new(directory);
         assert!(directory.create("a").await.is_err());
         assert!(directory.names().is_empty() && directory.catalog.entries().unwrap().is_empty());
+        assert!(!root.path().join("a.stemma").exists());
         assert_eq!(directory.open_database("a").await.err().unwrap().status(), StatusCode::NOT_FOUND);
     });
 }
@@ -151,7 +269,7 @@ fn databases_are_opened_again_once_there_is_space() {
         let slot = directory.slot("a").unwrap();
         let path = root.path().join(&slot.entry.directory);
         let database = stemmadb::Database::open_with(path, Options::new().read_only(true)).unwrap();
-        let full = ServedDatabase::from_database(&slot.entry, database, &directory.updates).without_writes();
+        let full = ServedDatabase::from_database(&slot.entry, database, &directory.updates);
         *slot.opened.lock() = Some(Arc::new(full));
         let served = directory.open_database("a").await.unwrap();
         assert!(served.database().get("x").unwrap().is_some(), "it can be read");

@@ -30,7 +30,7 @@ pub(crate) struct IncomingDocument {
     /// All fields that do not start with `_`.
     pub(crate) body: Value,
     pub(crate) files: Vec<IncomingFile>,
-    /// The fields `_replication_…`, which only documents of `_replicator` may have.
+    /// The fields that CouchDB's replicator writes into documents of `_replicator`.
     pub(crate) replication_state: Vec<(String, Value)>,
     /// Why this document of several must not be written.
     pub(crate) refusal: Option<Failure>,
@@ -87,9 +87,14 @@ pub(crate) enum IncomingContent {
     },
 }
 
-/// The prefix of the fields that CouchDB's replicator writes into documents of `_replicator`. Here its state is stored
-/// beside the document.
-const REPLICATION_PREFIX: &str = "_replication_";
+/// The fields that CouchDB's replicator writes into documents of `_replicator`. Any document can have them.
+const REPLICATION_FIELDS: [&str; 5] = [
+    "_replication_state",
+    "_replication_state_time",
+    "_replication_state_reason",
+    "_replication_id",
+    "_replication_stats",
+];
 
 impl IncomingDocument {
     /// Parses a document.
@@ -162,7 +167,7 @@ impl IncomingDocument {
             ("_attachments", _) => return Err(Failure::bad_request("Attachments must be an object")),
             // Metadata that reads return; some clients send it back.
             ("_revs_info" | "_conflicts" | "_deleted_conflicts" | "_local_seq", _) => {}
-            (name, value) if name.starts_with(REPLICATION_PREFIX) => {
+            (name, value) if REPLICATION_FIELDS.contains(&name) => {
                 self.replication_state.push((name.to_owned(), value));
             }
             (name, _) => return Err(doc_validation(format!("Bad special document member: {name}"))),
@@ -179,27 +184,26 @@ impl IncomingDocument {
         Self::parse_members(None, value, true)
     }
 
-    /// Checks that the document may be written to a database: only documents of `_replicator` have a replication state,
-    /// which is not stored in them.
+    /// Prepares the document for a database: a replication state becomes a part of the body, except in `_replicator`,
+    /// where the server's own state is stored beside the document and replaces the client's.
     ///
     /// # Errors
-    /// 400 with CouchDB's error `doc_validation`, and the [`IncomingDocument::refusal`].
-    pub(crate) fn check(&self, database: &str) -> Result<()> {
+    /// The [`IncomingDocument::refusal`].
+    pub(crate) fn prepare_for(&mut self, database: &str) -> Result<()> {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());
         }
-        match self.replication_state.first() {
-            Some((name, _)) if database != REPLICATOR_DATABASE => {
-                Err(doc_validation(format!("Bad special document member: {name}")))
-            }
-            _ => Ok(()),
+        let replication_state = std::mem::take(&mut self.replication_state);
+        if let Some(body) = self.body.as_object_mut().filter(|_| database != REPLICATOR_DATABASE) {
+            body.extend(replication_state);
         }
+        Ok(())
     }
 
     /// Moves the replication state out of a replicated body.
     pub(crate) fn extract_replication_state(body: &mut Value) -> Vec<(String, Value)> {
         let Some(object) = body.as_object_mut() else { return Vec::new() };
-        if !object.names().any(|name| name.starts_with(REPLICATION_PREFIX)) {
+        if !object.names().any(|name| name.starts_with('_')) {
             return Vec::new();
         }
         extract_special(object)
@@ -350,7 +354,7 @@ mod tests {
     #[test]
     fn path_id_overrides_body_id_and_body_keeps_its_order() {
         let value = |json: &str| Value::parse(json.as_bytes()).unwrap();
-        let many: String = (0..20_000).map(|n| format!(r#""_replication_{n}":1,"{n}":{n},"#)).collect();
+        let many: String = (0..20_000).map(|n| format!(r#""{n}":{n},"#)).collect();
         let document =
             IncomingDocument::parse_as(Some("a"), value(&format!(r#"{{{many}"_id":7,"_rev":"1-a","z":0}}"#))).unwrap();
         assert_eq!((document.id.as_deref(), document.revision.is_some()), (Some("a"), true));
@@ -366,6 +370,7 @@ mod tests {
         for (json, error) in [
             ("[]", "bad_request"),
             (r#"{"_foo":1}"#, "doc_validation"),
+            (r#"{"_replication_foo":1}"#, "doc_validation"),
             (r#"{"_id":"_x"}"#, "illegal_docid"),
             (r#"{"_id":3}"#, "illegal_docid"),
             (r#"{"_rev":"x"}"#, "bad_request"),

@@ -1,18 +1,54 @@
-//! The route `_aggregate`: counts, sums and other aggregates of matching documents.
+//! The route `_aggregate`: counts, sums and other aggregates of matching documents, and pipelines.
+
+use std::sync::Arc;
+use std::time::Instant;
 
 use hyper::StatusCode;
+use stemmadb::aggregation::Pipeline;
 use stemmadb::{Aggregation, ErrorKind, Selector, Value};
 
 use crate::app::Call;
 use crate::design;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, reading};
+use crate::http::{HttpResponse, reading, streamed};
 use crate::mango::exclude_design_documents;
+use crate::metrics::QueryTimer;
 
 /// `POST /{db}/_aggregate`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
-    let aggregation = Aggregation::parse(&call.json().await?)?;
+    let body = call.json().await?;
+    match body.get("pipeline") {
+        Some(stages) => {
+            let pipeline = Pipeline::parse(stages)?;
+            let is_explained = explains(&body)?;
+            run_pipeline(&call, served, pipeline, is_explained).await
+        }
+        None => aggregate(&call, served, Aggregation::parse(&body)?).await,
+    }
+}
+
+/// The parameter `explain` beside a pipeline.
+fn explains(body: &Value) -> Result<bool> {
+    let other = body.as_object().into_iter().flatten().find(|(name, _)| !matches!(*name, "pipeline" | "explain"));
+    if let Some((name, _)) = other {
+        return Err(Failure::bad_request(format!("`{name}` can't stand beside a pipeline, only `explain` can")));
+    }
+    match body.get("explain") {
+        None => Ok(false),
+        Some(Value::Bool(is_explained)) => Ok(*is_explained),
+        Some(_) => Err(Failure::bad_request("`explain` is true or false")),
+    }
+}
+
+async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggregation) -> Result<HttpResponse> {
+    let (time_limit, started) = (call.state.config.limits.query_time, Instant::now());
+    let aggregation = match time_limit {
+        Some(time) => aggregation.time_limit(time),
+        None => aggregation,
+    };
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "aggregate");
     reading(move || {
         let mut text = b"{\"rows\":[".to_vec();
         let snapshot = served.database().snapshot()?;
@@ -20,10 +56,12 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
             true => aggregation.narrowed(exclude_design_documents(Selector::everything())),
             false => aggregation,
         };
-        let rows = aggregation.rows(&snapshot).map_err(|error| match error.kind() {
-            ErrorKind::Stopped => Failure::too_large(error.message().to_owned()),
-            _ => error.into(),
+        let rows = aggregation.rows(&snapshot).map_err(|error| match time_limit {
+            // Not by the number of groups, but by the time limit.
+            Some(time) if started.elapsed() >= time => error.into(),
+            _ => failure(error),
         })?;
+        timer.add_rows_read(rows.len() as u64);
         for (at, (key, figures)) in rows.into_iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
             key.write_json(&mut text);
@@ -31,8 +69,58 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
             Value::Object(figures).write_json(&mut text);
             text.push(b'}');
         }
-        text.extend_from_slice(b"\n]}\n");
+        text.extend_from_slice(b"\n]");
+        write_warning(aggregation.hints(&snapshot)?, &mut text);
+        text.extend_from_slice(b"}\n");
         Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
     .await
+}
+
+/// Streams the rows of a pipeline, or explains it.
+async fn run_pipeline(
+    call: &Call,
+    served: Arc<ServedDatabase>,
+    pipeline: Pipeline,
+    is_explained: bool,
+) -> Result<HttpResponse> {
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
+        let snapshot = served.database().snapshot()?;
+        let pipeline = match design::has_any(&snapshot)? {
+            true => pipeline.narrowed(exclude_design_documents(Selector::everything())),
+            false => pipeline,
+        };
+        if is_explained {
+            pipeline.explain(&snapshot)?.write_json(&mut out.buffer);
+            out.buffer.push(b'\n');
+            return Ok(());
+        }
+        out.buffer.extend_from_slice(b"{\"rows\":[");
+        let mut separator: &[u8] = b"\n";
+        for row in pipeline.run(&snapshot).map_err(failure)? {
+            out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
+            row.map_err(failure)?.write_json(&mut out.buffer);
+            out.flush_if_full().await;
+        }
+        out.buffer.extend_from_slice(b"\n]");
+        write_warning(pipeline.hints(&snapshot)?, &mut out.buffer);
+        out.buffer.extend_from_slice(b"}\n");
+        Ok(())
+    })
+    .await
+}
+
+fn failure(error: stemmadb::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Stopped => Failure::too_large(error.message().to_owned()),
+        _ => error.into(),
+    }
+}
+
+fn write_warning(hints: Vec<String>, text: &mut Vec<u8>) {
+    if !hints.is_empty() {
+        text.extend_from_slice(b",\n\"warning\":");
+        Value::from(hints.join("; ")).write_json(text);
+    }
 }

@@ -269,10 +269,7 @@ async fn write_change(
     let (id, revision) = blocking(move || {
         let snapshot = served.database().snapshot()?;
         let document = match parent {
-            Some(parent) => Some(snapshot.get_revision(&id, &parent)?.ok_or_else(|| match snapshot.get(&id) {
-                Ok(None) if !is_put => Failure::missing(),
-                _ => Failure::conflict(),
-            })?),
+            Some(parent) => Some(snapshot.get_revision(&id, &parent)?.ok_or_else(Failure::conflict)?),
             // Adding an attachment to a missing document creates the document.
             None if is_put && snapshot.get(&id)?.is_none() => None,
             None => {

@@ -8,7 +8,7 @@ use super::document::{write_options, written_status};
 use crate::app::Call;
 use crate::documents::{BulkRequest, parse_revision};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, blocking, streamed};
+use crate::http::{HttpResponse, JsonPurpose, blocking, read_json, streamed};
 use crate::writes::{WriteOptions, WriteResult, write};
 
 /// A row of the response to `_bulk_docs`.
@@ -24,9 +24,12 @@ const MEMORY_FACTOR: usize = 3;
 
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let mut served = call.open_database().await?;
     let mut options = write_options(&call)?;
     let text = call.json_text().await?;
+    if !served.takes_writes() && has_only_deletions(&text) {
+        served = call.open_to_free_space().await?;
+    }
     call.reservation.grow(text.len().saturating_mul(MEMORY_FACTOR)).await?;
     let status = written_status(&call);
     let stall_timeout = call.state.config.limits.stall_timeout;
@@ -58,6 +61,13 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
         Ok(())
     })
     .await
+}
+
+/// Whether a request deletes documents and does nothing else.
+fn has_only_deletions(text: &[u8]) -> bool {
+    let Ok(body) = read_json(text, JsonPurpose::Documents) else { return false };
+    let is_deletion = |document: &Value| document.get("_deleted") == Some(&Value::Bool(true));
+    body.get("docs").and_then(Value::as_array).is_some_and(|documents| documents.iter().all(is_deletion))
 }
 
 /// Prints the rows of a group. For replicated revisions, CouchDB returns only errors.

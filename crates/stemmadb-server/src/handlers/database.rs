@@ -5,12 +5,13 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::json;
+use stemmadb::IndexPolicy;
 use stemmadb::replication::Peer;
 
 use super::document::{absolute_url, encode_segment};
 use crate::app::Call;
 use crate::auth::Security;
-use crate::directory::ServedDatabase;
+use crate::directory::{NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
@@ -36,7 +37,7 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
                 "external": info.live_bytes,
                 "active": info.live_bytes + info.tree_live_bytes,
             },
-            "props": {},
+            "props": if served.is_partitioned() { json!({"partitioned": true}) } else { json!({}) },
             "cluster": {"q": 1, "n": 1, "w": 1, "r": 1},
             "instance_start_time": served.instance_start_time(),
             "uuid": served.database().identity()?,
@@ -48,7 +49,17 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
 /// `PUT /{db}`
 pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
-    call.state.directory.create(name).await?;
+    let is_partitioned = match call.query.text("partitioned") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Failure::bad_request("Invalid `partitioned` parameter")),
+    };
+    let index_policy = match call.query.json("index")? {
+        Some(policy) => Some(IndexPolicy::from_value(&policy)?),
+        None => None,
+    };
+    let is_in_memory = call.query.flag("memory", false)?;
+    call.state.directory.create_with(name, NewDatabase { is_partitioned, is_in_memory, index_policy }).await?;
     let location = absolute_url(&call, &format!("/{}", encode_segment(name)));
     Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &location))
 }
@@ -60,7 +71,9 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
             "You tried to DELETE a database with a ?rev= parameter. Did you mean to DELETE a document instead?";
         return Err(Failure::bad_request(reason));
     }
-    call.state.directory.delete(call.parameter("db")?).await?;
+    let name = call.parameter("db")?;
+    call.state.directory.delete(name).await?;
+    call.state.metrics.forget_database(name);
     Ok(HttpResponse::done(StatusCode::OK))
 }
 
@@ -91,7 +104,7 @@ pub(crate) async fn ensure_full_commit(call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_compact`
 pub(crate) async fn compact(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_to_free_space().await?;
     call.json_if_any().await?;
     served.compact();
     Ok(HttpResponse::done(StatusCode::ACCEPTED))

@@ -266,7 +266,7 @@ fn encode_id(id: &str) -> String {
 
 /// `DELETE /{db}/{doc}`
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_to_free_space().await?;
     let id = document_id(&call)?;
     let parent = parent_revision(&call, None)?;
     let options = write_options(&call)?;
@@ -367,7 +367,7 @@ pub(crate) async fn get_local(call: Call) -> Result<HttpResponse> {
 
 /// `DELETE /{db}/_local/{local}`
 pub(crate) async fn delete_local(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_to_free_space().await?;
     let id = document_id(&call)?;
     let deleting = run_write(&served, move |served| {
         served.database().local_documents().delete(&id, None)?;

@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value as Json, json};
 use stemmadb::{IndexInfo, IndexState, Revision};
 
+use super::node::query_counters;
 use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking, streamed, write_string};
@@ -11,6 +12,7 @@ use crate::http::{HttpResponse, blocking, streamed, write_string};
 /// `GET /{db}/_statistics`
 pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
+    let queries = query_counters(&call.state.metrics.queries_of(served.name()));
     blocking(move || {
         let database = served.database();
         let info = database.info()?;
@@ -42,6 +44,8 @@ pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
             "index": {"paths": info.path_count, "shapes": info.shape_count},
             "declared_indexes": database.indexes().list().iter().map(index_json).collect::<Vec<_>>(),
             "view_count": views.len(),
+            "queries": queries,
+            "in_memory": database.path().is_none(),
             "compacting": served.is_compacting(),
             "format_version": info.format_version,
         }))

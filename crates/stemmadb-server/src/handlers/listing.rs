@@ -4,15 +4,18 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use stemmadb::{Document, Listed, Snapshot, Value};
+use stemmadb::{Document, Listed, Snapshot, Value, field};
 
+use super::list::ListRows;
 use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
 use crate::app::Call;
 use crate::design;
 use crate::directory::ServedDatabase;
-use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
+use crate::documents::{
+    DocumentPrinter, ShowOptions, check_partition, parse_show_options, partition_end, partition_prefix,
+};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, Query, ResponseWriter, streamed};
+use crate::http::{HttpResponse, Query, ResponseWriter, streamed, write_string};
 
 /// The parameters of a listing.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +29,38 @@ pub(super) struct ListingQuery {
     pub(super) limit: Option<u64>,
     update_seq: bool,
     pub(super) include_docs: bool,
-    /// Whether only design documents are listed and counted.
-    is_of_designs: bool,
+    /// The partition that the request names.
+    partition: Option<String>,
+    pub(super) scope: Scope,
+}
+
+/// The documents that are listed and counted.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Scope {
+    #[default]
+    All,
+    Designs,
+    /// Those of a partition of a partitioned database.
+    Partition(String),
+}
+
+impl Scope {
+    /// The least id, and a bound above the greatest.
+    fn ids(&self) -> Option<(String, String)> {
+        match self {
+            Scope::All => None,
+            Scope::Designs => Some(("_design/".to_owned(), "_design0".to_owned())),
+            Scope::Partition(name) => Some((partition_prefix(name), partition_end(name))),
+        }
+    }
+
+    /// Whether a requested key can be found.
+    fn contains(&self, id: &str) -> bool {
+        match self {
+            Scope::Partition(name) => id.starts_with(&partition_prefix(name)),
+            Scope::All | Scope::Designs => true,
+        }
+    }
 }
 
 /// The largest offset that is computed, because computing it reads every preceding row. Larger offsets are null.
@@ -67,21 +100,40 @@ impl ListingQuery {
             limit: parameters.number("limit")?,
             update_seq: parameters.flag("update_seq")?.unwrap_or(false),
             include_docs: parameters.flag("include_docs")?.unwrap_or(false),
-            is_of_designs: false,
+            partition: parameters.text(&["partition"]),
+            scope: Scope::All,
         })
     }
 
-    /// Restricts the range to design documents, whose ids are contiguous.
-    fn design_documents_only(mut self) -> Self {
-        self.is_of_designs = true;
-        let (first, last) = ("_design/".to_owned(), "_design0".to_owned());
-        let (least, greatest) = match self.descending {
-            false => (&mut self.start, &mut self.end),
-            true => (&mut self.end, &mut self.start),
-        };
-        *least = Some(least.take().map_or(first.clone(), |id| id.max(first)));
-        *greatest = Some(greatest.take().map_or(last.clone(), |id| id.min(last)));
+    /// Restricts the range to these documents, whose ids are contiguous.
+    fn within(mut self, scope: Scope) -> Self {
+        if let Some((first, last)) = scope.ids() {
+            let (least, greatest) = match self.descending {
+                false => (&mut self.start, &mut self.end),
+                true => (&mut self.end, &mut self.start),
+            };
+            *least = Some(least.take().map_or(first.clone(), |id| id.max(first)));
+            *greatest = Some(greatest.take().map_or(last.clone(), |id| id.min(last)));
+        }
+        self.scope = scope;
         self
+    }
+
+    fn design_documents_only(self) -> Self {
+        self.within(Scope::Designs)
+    }
+
+    /// Restricts the range to the partition that the request names, if it names one.
+    ///
+    /// # Errors
+    /// 400 if the database has no partitions, or the name is invalid.
+    fn within_partition(mut self, served: &ServedDatabase) -> Result<Self> {
+        let Some(partition) = self.partition.take() else { return Ok(self) };
+        if !served.is_partitioned() {
+            return Err(Failure::query_parse("`partition` parameter is not supported on this db"));
+        }
+        check_partition(&partition)?;
+        Ok(self.within(Scope::Partition(partition)))
     }
 
     /// Whether an id is within the requested range.
@@ -138,6 +190,7 @@ pub(crate) async fn design_queries(mut call: Call) -> Result<HttpResponse> {
 async fn list_all(call: &Call, queries: Vec<ListingQuery>) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
+    let queries = queries.into_iter().map(|query| query.within_partition(&served)).collect::<Result<Vec<_>>>()?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(b"{\"results\":[");
@@ -154,6 +207,7 @@ async fn list_all(call: &Call, queries: Vec<ListingQuery>) -> Result<HttpRespons
 async fn list(call: &Call, query: ListingQuery) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
+    let query = query.within_partition(&served)?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         write_listing(&served, &snapshot, &query, &show, &mut out).await?;
@@ -170,9 +224,10 @@ async fn write_listing(
     show: &ShowOptions,
     out: &mut ResponseWriter,
 ) -> Result<()> {
-    let total = match query.is_of_designs {
-        true => design::count(snapshot)?,
-        false => served.database().info()?.document_count,
+    let total = match &query.scope {
+        Scope::All => served.database().info()?.document_count,
+        Scope::Designs => design::count(snapshot)?,
+        Scope::Partition(name) => partition_count(snapshot, name)?,
     };
     out.buffer.extend_from_slice(format!("{{\"total_rows\":{total},\"offset\":").as_bytes());
     let offset = match &query.keys {
@@ -195,7 +250,7 @@ async fn write_listing(
                 if query.descending { Box::new(keys.iter().rev()) } else { Box::new(keys.iter()) };
             for key in keys.skip(skip).take(limit) {
                 out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-                write_key_row(&printer, key, query.include_docs, out)?;
+                print_key_row(&printer, query, key, &mut out.buffer)?;
                 out.flush_if_full().await;
             }
         }
@@ -204,7 +259,7 @@ async fn write_listing(
             let listing = snapshot.list().from(from).to(to).descending(query.descending).documents(query.include_docs);
             for listed in listing.run().skip(skip).take(limit) {
                 out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-                write_row(&printer, &listed?, out)?;
+                print_row(&printer, &listed?, &mut out.buffer)?;
                 out.flush_if_full().await;
             }
         }
@@ -213,14 +268,20 @@ async fn write_listing(
     Ok(())
 }
 
+/// The number of documents of a partition. Ids before a `:` are terms of the index.
+pub(super) fn partition_count(snapshot: &Snapshot, partition: &str) -> Result<u64> {
+    Ok(snapshot.find(field("_id").begins_with(partition_prefix(partition))).count()?)
+}
+
 /// The number of documents before the first row; `None` if it exceeds [`OFFSET_MAX`].
 fn offset(snapshot: &Snapshot, query: &ListingQuery) -> Result<Option<u64>> {
     let (from, to) = query.bounds();
-    let before = |id: &str| match query.descending {
-        false if query.is_of_designs => snapshot.list().from(Bound::Included("_design/")).to(Bound::Excluded(id)),
-        true if query.is_of_designs => snapshot.list().from(Bound::Excluded(id)).to(Bound::Excluded("_design0")),
-        false => snapshot.list().to(Bound::Excluded(id)),
-        true => snapshot.list().from(Bound::Excluded(id)),
+    let scope = query.scope.ids();
+    let before = |id: &str| match (query.descending, &scope) {
+        (false, Some((first, _))) => snapshot.list().from(Bound::Included(first.as_str())).to(Bound::Excluded(id)),
+        (true, Some((_, last))) => snapshot.list().from(Bound::Excluded(id)).to(Bound::Excluded(last.as_str())),
+        (false, None) => snapshot.list().to(Bound::Excluded(id)),
+        (true, None) => snapshot.list().from(Bound::Excluded(id)),
     };
     let listing = match (query.descending, from, to) {
         (false, Bound::Included(id), _) | (true, _, Bound::Included(id)) => before(id),
@@ -237,54 +298,93 @@ fn offset(snapshot: &Snapshot, query: &ListingQuery) -> Result<Option<u64>> {
     Ok(Some(count))
 }
 
-fn write_row(printer: &DocumentPrinter<'_>, listed: &Listed, out: &mut ResponseWriter) -> Result<()> {
+fn print_row(printer: &DocumentPrinter<'_>, listed: &Listed, out: &mut Vec<u8>) -> Result<()> {
     let Listed { id, revision, document, .. } = listed;
-    write_head(id.as_str(), out);
-    out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"{revision}\"}}").as_bytes());
+    print_head(id.as_str(), out);
+    out.extend_from_slice(format!(",\"value\":{{\"rev\":\"{revision}\"}}").as_bytes());
     if let Some(document) = document {
-        write_document(printer, document, out)?;
+        print_document(printer, document, out)?;
     }
-    out.buffer.push(b'}');
+    out.push(b'}');
     Ok(())
 }
 
-pub(super) fn write_head(id: &str, out: &mut ResponseWriter) {
-    out.buffer.extend_from_slice(b"{\"id\":");
-    out.string(id);
-    out.buffer.extend_from_slice(b",\"key\":");
-    out.string(id);
+pub(super) fn print_head(id: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"id\":");
+    write_string(out, id);
+    out.extend_from_slice(b",\"key\":");
+    write_string(out, id);
 }
 
-fn write_document(printer: &DocumentPrinter<'_>, document: &Document, out: &mut ResponseWriter) -> Result<()> {
-    out.buffer.extend_from_slice(b",\"doc\":");
-    printer.print(document, &mut out.buffer)
+fn print_document(printer: &DocumentPrinter<'_>, document: &Document, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b",\"doc\":");
+    printer.print(document, out)
 }
 
-/// Writes the row of a requested key. Missing and deleted documents have rows too.
-fn write_key_row(printer: &DocumentPrinter<'_>, key: &Value, documents: bool, out: &mut ResponseWriter) -> Result<()> {
-    let Some(id) = key.as_str() else { return write_not_found(key, out) };
+/// Prints the row of a requested key. Missing and deleted documents have rows too.
+fn print_key_row(printer: &DocumentPrinter<'_>, query: &ListingQuery, key: &Value, out: &mut Vec<u8>) -> Result<()> {
+    let documents = query.include_docs;
+    let Some(id) = key.as_str().filter(|id| query.scope.contains(id)) else { return print_not_found(key, out) };
     if let Some(document) = printer.snapshot.get(id)? {
-        write_head(id, out);
-        out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"{}\"}}", document.revision()).as_bytes());
+        print_head(id, out);
+        out.extend_from_slice(format!(",\"value\":{{\"rev\":\"{}\"}}", document.revision()).as_bytes());
         if documents {
-            write_document(printer, &document, out)?;
+            print_document(printer, &document, out)?;
         }
-        out.buffer.push(b'}');
+        out.push(b'}');
         return Ok(());
     }
     let branches = printer.snapshot.revisions(id)?;
     let Some(winner) = branches.first().and_then(|branch| branch.revisions.first()) else {
-        return write_not_found(key, out);
+        return print_not_found(key, out);
     };
-    write_head(id, out);
-    out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"{winner}\",\"deleted\":true}}").as_bytes());
-    out.buffer.extend_from_slice(if documents { b",\"doc\":null}" } else { b"}" });
+    print_head(id, out);
+    out.extend_from_slice(format!(",\"value\":{{\"rev\":\"{winner}\",\"deleted\":true}}").as_bytes());
+    out.extend_from_slice(if documents { b",\"doc\":null}" } else { b"}" });
     Ok(())
 }
 
-fn write_not_found(key: &Value, out: &mut ResponseWriter) -> Result<()> {
-    out.buffer.extend_from_slice(b"{\"key\":");
-    key.write_json(&mut out.buffer);
-    out.buffer.extend_from_slice(b",\"error\":\"not_found\"}");
+fn print_not_found(key: &Value, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b"{\"key\":");
+    key.write_json(out);
+    out.extend_from_slice(b",\"error\":\"not_found\"}");
     Ok(())
+}
+
+/// Reads the documents of the database for a list. Blocks.
+pub(super) fn list_rows(
+    served: &Arc<ServedDatabase>,
+    query: &Query,
+    body: Option<&Value>,
+    show: &ShowOptions,
+) -> Result<ListRows> {
+    let query = ListingQuery::parse(query, body, Precedence::QueryString)?.within_partition(served)?;
+    let snapshot = &served.database().snapshot()?;
+    let state = format!("{} {}", served.instance_id(), snapshot.sequence());
+    let mut list = ListRows { state, ..ListRows::default() };
+    let total = served.database().info()?.document_count;
+    list.head.insert("total_rows", total);
+    list.head.insert("offset", offset(snapshot, &query)?.map_or(Value::Null, Value::from));
+    if query.update_seq {
+        list.head.insert("update_seq", served.sequence_text(snapshot.sequence()));
+    }
+    let printer = DocumentPrinter { served, snapshot, show };
+    let (skip, limit) = (query.skip as usize, query.limit.map_or(usize::MAX, |limit| limit as usize));
+    if let Some(mut keys) = query.keys.clone() {
+        if query.descending {
+            keys.reverse();
+        }
+        for key in keys.iter().skip(skip).take(limit) {
+            print_key_row(&printer, &query, key, &mut list.lines)?;
+            list.end_row()?;
+        }
+        return Ok(list);
+    }
+    let (from, to) = query.bounds();
+    let listing = snapshot.list().from(from).to(to).descending(query.descending).documents(query.include_docs);
+    for listed in listing.run().skip(skip).take(limit) {
+        print_row(&printer, &listed?, &mut list.lines)?;
+        list.end_row()?;
+    }
+    Ok(list)
 }

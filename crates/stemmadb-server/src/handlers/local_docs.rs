@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use stemmadb::{Object, Value};
 
-use super::listing::{ListingQuery, parse_queries, write_head};
+use super::listing::{ListingQuery, parse_queries, print_head};
 use super::row_parameters::Precedence;
 use crate::app::Call;
 use crate::directory::ServedDatabase;
@@ -77,7 +77,7 @@ fn keys(served: &ServedDatabase, query: &ListingQuery) -> Result<Vec<Value>> {
 }
 
 fn write_row(id: &str, number: u64, body: &Value, has_document: bool, out: &mut ResponseWriter) {
-    write_head(id, out);
+    print_head(id, &mut out.buffer);
     out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"0-{number}\"}}").as_bytes());
     if has_document {
         out.buffer.extend_from_slice(b",\"doc\":");

@@ -1,12 +1,14 @@
 //! Routes below `_node/{node}`, and `_metrics`: metrics and information about the server process.
 
+use std::collections::BTreeMap;
+
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::app::{Call, ServerState};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
-use crate::metrics::MetricsPage;
+use crate::metrics::{MetricsPage, QueryCounters};
 
 /// The name of the only node, as in a single-node CouchDB.
 pub(crate) const NODE: &str = "nonode@nohost";
@@ -57,6 +59,12 @@ fn page(state: &ServerState) -> String {
     page.family("stemma_replications", "gauge", "Replications by state.");
     for (status, count) in state.jobs.counts() {
         page.sample("stemma_replications", &[("state", status)], count as f64);
+    }
+    page.family("stemma_replication_changes_pending", "gauge", "Changes that a replication has not read yet.");
+    for job in state.jobs.all() {
+        if let Some(count) = job.status().done.pending_count {
+            page.sample("stemma_replication_changes_pending", &[("job", &job.id)], count as f64);
+        }
     }
     if let Some(bytes) = resident_bytes() {
         let help = "Resident memory of this process, including mapped files.";
@@ -139,7 +147,7 @@ fn all_stats(state: &ServerState) -> Value {
     let methods = methods.into_iter().map(|(method, count)| (method.to_owned(), count)).collect();
     let statuses = statuses.into_iter().map(|(status, count)| (status.to_string(), count)).collect();
     let open_count = state.directory.opened().len() as u64;
-    json!({"couchdb": {
+    json!({"stemma": {"queries": queries(state)}, "couchdb": {
         "httpd": {"requests": counter(total, "number of HTTP requests")},
         "httpd_request_methods": counters(methods, "requests with method"),
         "httpd_status_codes": counters(statuses, "responses with status"),
@@ -150,6 +158,21 @@ fn all_stats(state: &ServerState) -> Value {
             "desc": "milliseconds until the response starts",
         },
     }})
+}
+
+/// The queries of each database, by kind.
+fn queries(state: &ServerState) -> Value {
+    let all = state.metrics.queries().into_iter();
+    Value::Object(all.map(|(database, by_kind)| (database, query_counters(&by_kind))).collect())
+}
+
+/// Counters of queries by kind.
+pub(super) fn query_counters(by_kind: &BTreeMap<&'static str, QueryCounters>) -> Value {
+    let counters = by_kind.iter().map(|(kind, counters)| {
+        let QueryCounters { count, seconds, rows_read } = counters;
+        ((*kind).to_owned(), json!({"count": count, "seconds": seconds, "rows_read": rows_read}))
+    });
+    Value::Object(counters.collect::<Map<_, _>>())
 }
 
 /// `GET /_node/{node}/_system`

@@ -29,7 +29,7 @@ pub(crate) async fn execute(mut call: Call) -> Result<HttpResponse> {
     let Value::Object(body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
-    find_response(&call, served, move |database| query.request(database, body)).await
+    find_response(&call, served, "prepared", move |database| query.request(database, body)).await
 }
 
 /// `DELETE /{db}/_prepared/{handle}`

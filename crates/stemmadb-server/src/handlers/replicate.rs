@@ -82,6 +82,7 @@ fn info(outcome: &JobStatus) -> Json {
         "docs_written": outcome.done.written_count,
         "doc_write_failures": outcome.done.failed_count,
         "checkpointed_source_seq": sequence(outcome),
+        "changes_pending": outcome.done.pending_count,
     });
     if let Some(error) = &outcome.error {
         info["error"] = Json::String(error.clone());
@@ -136,9 +137,13 @@ const DOCUMENT_MEMBERS: [&str; 11] = [
     "start_time",
 ];
 
-/// A job as a row of `_scheduler/docs`, whose members have another order.
+/// A job as a row of `_scheduler/docs`, whose members have another order. As in CouchDB, its `info` is either an error
+/// or the counts, which kivik depends on.
 fn document_json(job: &Arc<Job>) -> Object {
     let mut all = job_json(job);
+    if let Some(error) = all.get("info").and_then(|info| info.get("error")).cloned() {
+        all.insert("info", [("error", error)].into_iter().collect::<Object>());
+    }
     let mut row: Object = DOCUMENT_MEMBERS.iter().filter_map(|name| Some((*name, all.remove(name)?))).collect();
     row.extend(all);
     row

@@ -18,7 +18,7 @@ pub(crate) async fn welcome(call: Call) -> Result<HttpResponse> {
         "couchdb": "Welcome",
         "version": PROTOCOL_VERSION,
         "uuid": call.state.directory.server_id(),
-        "features": ["scheduler"],
+        "features": ["partitioned", "scheduler"],
         "vendor": {"name": "Stemma", "version": env!("CARGO_PKG_VERSION")},
     }))
 }
@@ -61,7 +61,7 @@ pub(crate) async fn all_dbs(call: Call) -> Result<HttpResponse> {
     let (start, end) = (text(&["startkey", "start_key"])?, text(&["endkey", "end_key"])?);
     let descending = call.query.flag("descending", false)?;
     let (least, greatest) = if descending { (end, start) } else { (start, end) };
-    let mut names = call.state.directory.names();
+    let mut names = call.state.directory.list().await?;
     names.retain(|name| least.as_ref().is_none_or(|least| name >= least));
     names.retain(|name| greatest.as_ref().is_none_or(|greatest| name <= greatest));
     if descending {
@@ -78,7 +78,7 @@ const INFO_COUNT_MAX: usize = 100;
 /// `GET /_dbs_info`, `POST /_dbs_info`
 pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
     let names = match call.json_if_any().await? {
-        None => call.state.directory.names(),
+        None => call.state.directory.list().await?,
         Some(body) => {
             let keys = body.get("keys").and_then(Value::as_array);
             let keys = keys.ok_or_else(|| Failure::bad_request("`keys` member must exist."))?;

@@ -5,156 +5,27 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::ETAG;
 use serde_json::json;
-use stemmadb::views::{ProgramGroups, ProgramQuery, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice};
-use stemmadb::{Access, Sequence, Value};
+use stemmadb::views::{ProgramGroups, ProgramRow, ProgramRows, ProgramView};
+use stemmadb::{Sequence, Value};
 
 use super::document::has_etag;
-use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
+use super::list::ListRows;
+use super::row_parameters::Precedence;
+use super::view_query::ViewQuery;
 use crate::app::Call;
 use crate::design::{self, DesignView, OVERFLOW, PROGRAM_PREFIX, declared_signatures, view_failure};
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, Query, ResponseWriter, blocking, streamed};
-
-/// The parameters of a view query.
-#[derive(Debug, Clone, Default)]
-struct ViewQuery {
-    choice: RowChoice,
-    descending: bool,
-    limit: Option<u64>,
-    skip: u64,
-    /// `None`: reduce if the view has a reduce function.
-    reduce: Option<bool>,
-    /// `Some(None)` groups by whole keys, `Some(Some(n))` by the first `n` elements of array keys.
-    group: Option<Option<usize>>,
-    include_docs: bool,
-    update_seq: bool,
-    is_sorted: bool,
-    access: Access,
-}
-
-impl ViewQuery {
-    fn parse(query: &Query, body: Option<&Value>, precedence: Precedence) -> Result<Self> {
-        let parameters = RowParameters::new(query, body, precedence)?;
-        let descending = parameters.flag("descending")?.unwrap_or(false);
-        let group = match (parameters.number("group_level")?, parameters.flag("group")?) {
-            (Some(0), _) => None,
-            (Some(level), _) => Some(Some(usize::try_from(level).unwrap_or(usize::MAX))),
-            (None, Some(true)) => Some(None),
-            (None, _) => None,
-        };
-        Ok(ViewQuery {
-            choice: parse_choice(&parameters, descending)?,
-            descending,
-            limit: parameters.number("limit")?,
-            skip: parameters.number("skip")?.unwrap_or(0),
-            reduce: parameters.flag("reduce")?,
-            group,
-            include_docs: parameters.flag("include_docs")?.unwrap_or(false),
-            update_seq: parameters.flag("update_seq")?.unwrap_or(false),
-            is_sorted: parameters.flag("sorted")?.unwrap_or(true),
-            access: parse_access(&parameters)?,
-        })
-    }
-
-    /// Whether the query reduces rows.
-    ///
-    /// # Errors
-    /// 400 if the parameters don't fit the view.
-    fn is_reduced(&self, can_reduce: bool) -> Result<bool> {
-        let invalid = |reason: &'static str| Err(Failure::query_parse(reason));
-        let is_reduced = self.reduce.unwrap_or(can_reduce);
-        match (is_reduced, can_reduce) {
-            (true, false) => return invalid("Reduce is invalid for map-only views."),
-            (false, _) if self.group.is_some() => return invalid("Invalid use of grouping on a map view."),
-            (true, _) if self.include_docs => return invalid("`include_docs` is invalid for reduce"),
-            _ => {}
-        }
-        let key_count = match &self.choice {
-            RowChoice::Keys(keys) => keys.len(),
-            RowChoice::Ranges(ranges) => ranges.len(),
-            _ => 0,
-        };
-        if is_reduced && self.group.is_none() && key_count > 1 {
-            return invalid("Multi-key fetches for reduce views must use `group=true`");
-        }
-        Ok(is_reduced)
-    }
-
-    fn program_query(&self, view: &ProgramView) -> ProgramQuery {
-        let query = view.query().among(self.choice.clone()).descending(self.descending);
-        let query = query.skip(self.skip).access(self.access);
-        match self.limit {
-            Some(limit) => query.limit(limit),
-            None => query,
-        }
-    }
-}
-
-fn parse_choice(parameters: &RowParameters<'_>, descending: bool) -> Result<RowChoice> {
-    let key = parameters.json(&["key"])?;
-    let start = parameters.json(&["startkey", "start_key"])?;
-    let end = parameters.json(&["endkey", "end_key"])?;
-    let start_id = parameters.text(&["startkey_docid", "start_key_doc_id"]);
-    let end_id = parameters.text(&["endkey_docid", "end_key_doc_id"]);
-    let (lower_id, upper_id) = if descending { (&end_id, &start_id) } else { (&start_id, &end_id) };
-    match parameters.json(&["keys"])? {
-        None => {}
-        Some(Value::Array(keys)) if !keys.is_empty() && (key.is_some() || start.is_some() || end.is_some()) => {
-            return Err(incompatible_keys());
-        }
-        // Rows are returned in the order of the requested keys, reversed if descending.
-        Some(Value::Array(mut keys)) => {
-            if descending {
-                keys.reverse();
-            }
-            if lower_id.is_none() && upper_id.is_none() {
-                return Ok(RowChoice::Keys(keys));
-            }
-            // The ids bound the rows of every key.
-            let bound =
-                |key: &Value, id: &Option<String>| RowBound { key: key.clone(), id: id.clone(), is_inclusive: true };
-            let ranges = keys.iter().map(|key| (bound(key, lower_id), bound(key, upper_id)));
-            return Ok(RowChoice::Ranges(ranges.collect()));
-        }
-        Some(_) => return Err(Failure::bad_request("`keys` must be an array.")),
-    }
-    let is_inclusive = parameters.flag("inclusive_end")?.unwrap_or(true);
-    let bound = |key: Option<Value>, id, is_inclusive| key.map(|key| RowBound { key, id, is_inclusive });
-    let (start, end) = match key {
-        Some(key) => (Some(key.clone()), Some(key)),
-        None => (start, end),
-    };
-    let (start, end) = (bound(start, start_id, true), bound(end, end_id, is_inclusive));
-    let choice = if descending { RowChoice::Range(end, start) } else { RowChoice::Range(start, end) };
-    if choice.is_reversed() {
-        return Err(Failure::query_parse(
-            "No rows can match your key range, reverse your start_key and end_key or set descending=true",
-        ));
-    }
-    Ok(choice)
-}
-
-fn parse_access(parameters: &RowParameters<'_>) -> Result<Access> {
-    match (
-        parameters.text(&["update"]).as_deref(),
-        parameters.text(&["stale"]).as_deref(),
-        parameters.flag("update").ok().flatten(),
-    ) {
-        (None, None, None) | (Some("true"), _, _) | (None, _, Some(true)) => Ok(Access::UpdateBefore),
-        (Some("false"), _, _) | (None, Some("ok"), None) | (None, _, Some(false)) => Ok(Access::NoUpdate),
-        (Some("lazy"), _, _) | (None, Some("update_after"), None) => Ok(Access::UpdateAfter),
-        (Some(_), _, _) => Err(Failure::query_parse("Invalid value for `update`.")),
-        (None, Some(_), _) => Err(Failure::query_parse("Invalid value for `stale`.")),
-    }
-}
+use crate::http::{HttpResponse, Query, ResponseWriter, blocking, streamed, write_string};
+use crate::metrics::QueryTimer;
 
 /// An opened view of a design document.
 struct OpenedView {
     served: Arc<ServedDatabase>,
     view: ProgramView,
     can_reduce: bool,
+    is_partitioned: bool,
     signature: String,
 }
 
@@ -170,8 +41,9 @@ fn open_view(
     let program = DesignView::new(&served, scripts, &value, view)?;
     let signature = program.signature().to_owned();
     let can_reduce = stemmadb::views::ViewProgram::reducer(&program) != stemmadb::views::ProgramReducer::None;
+    let is_partitioned = stemmadb::views::ViewProgram::is_partitioned(&program);
     let view = served.database().views().open_program(Arc::new(program))?;
-    Ok(OpenedView { served, view, can_reduce, signature })
+    Ok(OpenedView { served, view, can_reduce, is_partitioned, signature })
 }
 
 /// The view named by the path, not opened yet.
@@ -197,6 +69,7 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     let query = ViewQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "view");
     let (opened, query, result) = blocking(move || {
         let opened = open_view(served, &scripts, &design, &view)?;
         let result = ViewResult::read(&opened, &query)?;
@@ -209,7 +82,7 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     }
     let stall_timeout = call.state.config.limits.stall_timeout;
     let answer = streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        write_result(&opened, result, &query, &show, &mut out).await?;
+        timer.add_rows_read(write_result(&opened, result, &query, &show, &mut out).await?);
         out.buffer.push(b'\n');
         Ok(())
     });
@@ -235,15 +108,20 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let queries = queries.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "view");
     let stall_timeout = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let opened = open_view(served, &scripts, &design, &view)?;
         // Validate all queries before the response starts.
-        queries.iter().try_for_each(|query| query.is_reduced(opened.can_reduce).map(|_| ()))?;
+        for query in &queries {
+            query.check_partition(opened.is_partitioned)?;
+            query.is_reduced(opened.can_reduce)?;
+        }
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_result(&opened, ViewResult::read(&opened, query)?, query, &show, &mut out).await?;
+            let result = ViewResult::read(&opened, query)?;
+            timer.add_rows_read(write_result(&opened, result, query, &show, &mut out).await?);
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -261,6 +139,7 @@ enum ViewResult {
 
 impl ViewResult {
     fn read(opened: &OpenedView, query: &ViewQuery) -> Result<Self> {
+        query.check_partition(opened.is_partitioned)?;
         let program_query = query.program_query(&opened.view);
         if !query.is_reduced(opened.can_reduce)? {
             return Ok(ViewResult::Rows(program_query.rows().map_err(view_failure)?));
@@ -284,13 +163,14 @@ impl ViewResult {
     }
 }
 
+/// Writes a result; returns the number of its rows.
 async fn write_result(
     opened: &OpenedView,
     result: ViewResult,
     query: &ViewQuery,
     show: &ShowOptions,
     out: &mut ResponseWriter,
-) -> Result<()> {
+) -> Result<u64> {
     match result {
         ViewResult::Rows(rows) => write_rows(opened, rows, query, show, out).await,
         ViewResult::Groups(groups) => write_groups(opened, groups, query, out).await,
@@ -300,10 +180,11 @@ async fn write_result(
             out.buffer.extend_from_slice(b"\"rows\":[");
             // The single row is subject to `skip` and `limit`.
             if let Some(value) = reduction.filter(|_| query.skip == 0 && query.limit != Some(0)) {
-                write_group(b"\n", &Value::Null, &value, out);
+                out.buffer.push(b'\n');
+                print_group(&Value::Null, &value, &mut out.buffer);
             }
             out.buffer.extend_from_slice(b"\n]}");
-            Ok(())
+            Ok(1)
         }
     }
 }
@@ -322,7 +203,7 @@ async fn write_rows(
     query: &ViewQuery,
     show: &ShowOptions,
     out: &mut ResponseWriter,
-) -> Result<()> {
+) -> Result<u64> {
     out.buffer.push(b'{');
     write_sequence(opened, query, rows.sequence(), out);
     if query.is_sorted {
@@ -330,34 +211,47 @@ async fn write_rows(
         out.buffer.extend_from_slice(head.as_bytes());
     }
     out.buffer.extend_from_slice(b"\"rows\":[");
-    let mut separator: &[u8] = b"\n";
+    let (mut separator, mut count): (&[u8], u64) = (b"\n", 0);
     while let Some(row) = rows.next() {
         let row = row.map_err(view_failure)?;
+        count += 1;
         out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        out.buffer.extend_from_slice(b"{\"id\":");
-        out.string(&row.id);
-        out.buffer.extend_from_slice(b",\"key\":");
-        row.key.write_json(&mut out.buffer);
-        out.buffer.extend_from_slice(b",\"value\":");
-        row.value.write_json(&mut out.buffer);
-        if query.include_docs {
-            out.buffer.extend_from_slice(b",\"doc\":");
-            write_document(opened, &rows, &row, show, out)?;
-        }
-        out.buffer.push(b'}');
+        print_row(opened, &rows, &row, query, show, &mut out.buffer)?;
         out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
+    Ok(count)
+}
+
+fn print_row(
+    opened: &OpenedView,
+    rows: &ProgramRows,
+    row: &ProgramRow,
+    query: &ViewQuery,
+    show: &ShowOptions,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.extend_from_slice(b"{\"id\":");
+    write_string(out, &row.id);
+    out.extend_from_slice(b",\"key\":");
+    row.key.write_json(out);
+    out.extend_from_slice(b",\"value\":");
+    row.value.write_json(out);
+    if query.include_docs {
+        out.extend_from_slice(b",\"doc\":");
+        print_document(opened, rows, row, show, out)?;
+    }
+    out.push(b'}');
     Ok(())
 }
 
-/// Writes the document of a row, or the document that its value links to with `_id`.
-fn write_document(
+/// Prints the document of a row, or the document that its value links to with `_id`.
+fn print_document(
     opened: &OpenedView,
     rows: &ProgramRows,
     row: &ProgramRow,
     show: &ShowOptions,
-    out: &mut ResponseWriter,
+    out: &mut Vec<u8>,
 ) -> Result<()> {
     let snapshot = rows.snapshot();
     let id = row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id);
@@ -369,9 +263,9 @@ fn write_document(
         None => snapshot.get(id)?,
     };
     match document {
-        Some(document) => DocumentPrinter { served: &opened.served, snapshot, show }.print(&document, &mut out.buffer),
+        Some(document) => DocumentPrinter { served: &opened.served, snapshot, show }.print(&document, out),
         None => {
-            out.buffer.extend_from_slice(b"null");
+            out.extend_from_slice(b"null");
             Ok(())
         }
     }
@@ -382,35 +276,81 @@ async fn write_groups(
     groups: ProgramGroups,
     query: &ViewQuery,
     out: &mut ResponseWriter,
-) -> Result<()> {
+) -> Result<u64> {
     out.buffer.push(b'{');
     write_sequence(opened, query, groups.sequence(), out);
     out.buffer.extend_from_slice(b"\"rows\":[");
+    let mut count = 0;
     for (at, group) in groups.enumerate() {
+        count += 1;
         let (key, value) = group.map_err(view_failure)?;
-        write_group(if at == 0 { b"\n" } else { b",\n" }, &key, &value, out);
+        out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
+        print_group(&key, &value, &mut out.buffer);
         out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
-    Ok(())
+    Ok(count)
 }
 
-fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut ResponseWriter) {
-    out.buffer.extend_from_slice(separator);
+fn print_group(key: &Value, value: &Value, out: &mut Vec<u8>) {
     // As in CouchDB, a reduction that is too large is an error of its row.
     if let Some(reason) = value.get(OVERFLOW).and_then(Value::as_str) {
-        out.buffer.extend_from_slice(b"{\"key\":null,\"error\":");
-        out.string(OVERFLOW);
-        out.buffer.extend_from_slice(b",\"reason\":");
-        out.string(reason);
-        out.buffer.push(b'}');
+        out.extend_from_slice(b"{\"key\":null,\"error\":");
+        write_string(out, OVERFLOW);
+        out.extend_from_slice(b",\"reason\":");
+        write_string(out, reason);
+        out.push(b'}');
         return;
     }
-    out.buffer.extend_from_slice(b"{\"key\":");
-    key.write_json(&mut out.buffer);
-    out.buffer.extend_from_slice(b",\"value\":");
-    value.write_json(&mut out.buffer);
-    out.buffer.push(b'}');
+    out.extend_from_slice(b"{\"key\":");
+    key.write_json(out);
+    out.extend_from_slice(b",\"value\":");
+    value.write_json(out);
+    out.push(b'}');
+}
+
+/// Reads the rows of a view for a list. Blocks.
+pub(super) fn list_rows(
+    served: Arc<ServedDatabase>,
+    scripts: &Arc<crate::script::Scripts>,
+    design: &str,
+    view: &str,
+    (query, body): (&Query, Option<&Value>),
+    show: &ShowOptions,
+) -> Result<ListRows> {
+    let query = ViewQuery::parse(query, body, Precedence::QueryString)?;
+    let opened = open_view(served, scripts, design, view)?;
+    let result = ViewResult::read(&opened, &query)?;
+    let (position, documents) = result.sequences();
+    let state = format!("{} {} {position} {documents}", opened.served.instance_id(), opened.signature);
+    let mut list = ListRows { state, ..ListRows::default() };
+    if query.update_seq {
+        list.head.insert("update_seq", opened.served.sequence_text(position));
+    }
+    match result {
+        ViewResult::Rows(mut rows) => {
+            list.head.insert("total_rows", rows.total());
+            list.head.insert("offset", rows.offset());
+            while let Some(row) = rows.next() {
+                print_row(&opened, &rows, &row.map_err(view_failure)?, &query, show, &mut list.lines)?;
+                list.end_row()?;
+            }
+        }
+        ViewResult::Groups(groups) => {
+            for group in groups {
+                let (key, value) = group.map_err(view_failure)?;
+                print_group(&key, &value, &mut list.lines);
+                list.end_row()?;
+            }
+        }
+        ViewResult::Reduction(reduction, _) => {
+            if let Some(value) = reduction.filter(|_| query.skip == 0 && query.limit != Some(0)) {
+                print_group(&Value::Null, &value, &mut list.lines);
+                list.end_row()?;
+            }
+        }
+    }
+    Ok(list)
 }
 
 /// `GET /{db}/_design/{ddoc}/_info`
@@ -456,14 +396,14 @@ pub(crate) async fn cleanup(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     blocking(move || {
         let designs = design::all(&served.database().snapshot()?)?;
-        let declared = declared_signatures(&designs)?;
+        let declared = declared_signatures(&served, &designs)?;
         for name in served.database().views().names()? {
             let signature = name.strip_prefix(PROGRAM_PREFIX);
             if signature.is_some_and(|signature| !declared.iter().any(|declared| declared == signature)) {
                 served.database().views().remove(&name)?;
             }
         }
-        super::mango::sync_indexes(&served)?;
+        super::mango_index::sync_indexes(&served)?;
         Ok(HttpResponse::done(StatusCode::ACCEPTED))
     })
     .await

@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 
+use super::cancellation::{during, of_current_request};
 use super::concurrency::ConcurrencyTracker;
 use super::memory_budget::MemoryReservation;
 use crate::error::{Failure, Result};
@@ -16,7 +18,10 @@ static READERS: LazyLock<ConcurrencyTracker> = LazyLock::new(ConcurrencyTracker:
 /// reads. Concurrent reads go to the blocking pool.
 pub(crate) async fn reading<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let reader = READERS.enter();
-    if reader.is_alone && can_block_in_place() { tokio::task::block_in_place(work) } else { blocking(work).await }
+    match reader.is_alone && can_block_in_place() {
+        true => tokio::task::block_in_place(|| during(of_current_request().as_ref(), work)),
+        false => blocking(work).await,
+    }
 }
 
 /// Whether the runtime has other threads that can take over this thread's tasks.
@@ -26,10 +31,10 @@ pub(crate) fn can_block_in_place() -> bool {
 
 /// Runs work that may wait for the disk, or takes longer than a point read, on the blocking pool.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let reservation = MemoryReservation::of_current_request();
+    let (reservation, cancellation) = (MemoryReservation::of_current_request(), of_current_request());
     let work = move || {
         let _held = reservation;
-        work()
+        during(cancellation.as_ref(), work)
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
@@ -37,12 +42,58 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
     }
 }
 
+/// The most threads of the blocking pool. A program that embeds the server gives this to its runtime.
+pub const BLOCKING_THREADS_MAX: usize = 256;
+
+/// The most reads of feeds and live queries that run at the same time.
+const NOTIFIED_READS_MAX: usize = 16;
+
+static NOTIFIED_READS: Semaphore = Semaphore::const_new(NOTIFIED_READS_MAX);
+static INITIAL_READS: Semaphore = Semaphore::const_new(NOTIFIED_READS_MAX);
+
+/// Runs a short read of a feed or live query on the blocking pool. Only a few run at the same time: a write that
+/// concerns thousands of them would otherwise start a thread for each, and requests would wait for all of them.
+pub(crate) async fn notified_read<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    // The semaphore is never closed.
+    let _permit = NOTIFIED_READS.acquire().await.ok();
+    blocking(work).await
+}
+
+/// Runs a read of a feed or live query that may take long: of what there was before it began to wait. Bounded like
+/// [`notified_read`], and apart from it: feeds that wait are notified while others read for long.
+pub(crate) async fn initial_read<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let _permit = INITIAL_READS.acquire().await.ok();
+    blocking(work).await
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn reads_of_feeds_take_few_threads() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let reads = (0..10 * NOTIFIED_READS_MAX).map(|_| {
+                let (running, most) = (running.clone(), most.clone());
+                tokio::spawn(notified_read(move || {
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    Ok(())
+                }))
+            });
+            for read in reads.collect::<Vec<_>>() {
+                read.await.unwrap().unwrap();
+            }
+            assert!((1..=NOTIFIED_READS_MAX).contains(&most.load(Ordering::SeqCst)));
+        });
+    }
 
     #[test]
     fn long_read_does_not_block_other_tasks() {

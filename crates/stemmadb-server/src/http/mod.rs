@@ -3,6 +3,7 @@
 
 mod blocking;
 mod body;
+mod cancellation;
 mod chunk_reader;
 mod concurrency;
 mod json_memory;
@@ -14,10 +15,13 @@ mod query;
 mod request_body;
 mod request_line;
 mod response;
+mod rewritten;
 mod stream;
 
-pub(crate) use blocking::{blocking, can_block_in_place, reading};
+pub use blocking::BLOCKING_THREADS_MAX;
+pub(crate) use blocking::{blocking, can_block_in_place, initial_read, notified_read, reading};
 pub(crate) use body::{BodyTimeout, decompress, next_frame, read_all, read_json, read_json_within};
+pub(crate) use cancellation::CancelOnDrop;
 pub(crate) use chunk_reader::{ChunkReader, chunk_channel};
 pub(crate) use concurrency::ConcurrencyTracker;
 pub(crate) use json_memory::{JsonExtent, JsonPurpose, check_json_memory, string_length};
@@ -29,4 +33,5 @@ pub(crate) use query::Query;
 pub(crate) use request_body::RequestBody;
 pub(crate) use request_line::RequestLineStream;
 pub(crate) use response::{Body, HttpResponse};
+pub(crate) use rewritten::{RequestedPath, RewrittenRequest};
 pub(crate) use stream::{ResponseWriter, streamed, streamed_bytes, with_read_timeout, write_string};

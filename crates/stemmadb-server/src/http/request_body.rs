@@ -24,6 +24,8 @@ const LINGERING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of a request. If it is dropped before its end, its rest goes to [`UnreadBody`].
 pub(crate) struct RequestBody {
+    /// Content that replaces the client's, which was read before.
+    replacement: Option<Bytes>,
     incoming: Option<Incoming>,
     unread: Arc<UnreadBody>,
 }
@@ -42,7 +44,13 @@ impl RequestBody {
             has_ended.store(true, Ordering::SeqCst);
         }
         let unread = Arc::new(UnreadBody { rest: Mutex::new(None), has_ended });
-        (RequestBody { incoming: Some(incoming), unread: unread.clone() }, unread)
+        (RequestBody { replacement: None, incoming: Some(incoming), unread: unread.clone() }, unread)
+    }
+
+    /// A body with this content instead of the client's.
+    pub(crate) fn replaced(content: Bytes) -> Self {
+        let unread = Arc::new(UnreadBody { rest: Mutex::new(None), has_ended: Arc::default() });
+        RequestBody { replacement: Some(content).filter(|content| !content.is_empty()), incoming: None, unread }
     }
 }
 
@@ -54,6 +62,9 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(replacement) = self.replacement.take() {
+            return Poll::Ready(Some(Ok(Frame::data(replacement))));
+        }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = Pin::new(&mut *incoming).poll_frame(context);
         let has_ended = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
@@ -67,11 +78,12 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.replacement.is_none() && self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+        let replaced_bytes = self.replacement.as_ref().map_or(0, |content| content.len() as u64);
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(replaced_bytes), Incoming::size_hint)
     }
 }
 

@@ -123,6 +123,18 @@ impl HttpResponse {
         self
     }
 
+    /// Attaches a value that is not sent.
+    #[must_use]
+    pub(super) fn extended<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.0.extensions_mut().insert(value);
+        self
+    }
+
+    /// The attached value of type `T`.
+    pub(super) fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.extensions().get()
+    }
+
     pub(crate) fn into_response(self) -> Response<Body> {
         self.0
     }

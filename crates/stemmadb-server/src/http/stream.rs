@@ -17,10 +17,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 use parking_lot::Mutex;
+use stemmadb::Cancellation;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::blocking::{blocking, reading};
+use super::cancellation::{during, of_current_request};
 use super::memory_budget::MemoryReservation;
 use super::response::{Body, HttpResponse};
 use crate::error::Result;
@@ -71,6 +73,8 @@ impl Drop for ResponseWriter {
 struct ParkedProducer {
     work: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
     filled: Arc<Mutex<Vec<u8>>>,
+    /// That of the request.
+    cancellation: Option<Cancellation>,
 }
 
 enum ProducerStep {
@@ -82,12 +86,13 @@ impl ParkedProducer {
     fn new<F: Future<Output = Result<()>> + Send + 'static>(work: impl FnOnce(ResponseWriter) -> F) -> Self {
         let filled = Arc::new(Mutex::new(Vec::new()));
         let writer = ResponseWriter { buffer: Vec::with_capacity(1024), filled: filled.clone() };
-        ParkedProducer { work: Box::pin(work(writer)), filled }
+        ParkedProducer { work: Box::pin(work(writer)), filled, cancellation: of_current_request() }
     }
 
     /// Runs the producer up to the next chunk.
     fn step(mut self) -> Result<(Self, ProducerStep)> {
-        let polled = self.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let cancellation = self.cancellation.clone();
+        let polled = during(cancellation.as_ref(), || self.work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         let filled = std::mem::take(&mut *self.filled.lock());
         let step = match polled {
             Poll::Pending => ProducerStep::Chunk(filled),

@@ -19,6 +19,8 @@ pub(crate) struct IndexDefinition {
     partial: Value,
     pub(crate) ddoc: Option<String>,
     pub(crate) name: String,
+    /// Whether it is for queries within a partition. Default in a partitioned database: true.
+    partitioned: Option<bool>,
 }
 
 fn invalid(reason: impl Into<String>) -> Failure {
@@ -44,6 +46,12 @@ impl IndexDefinition {
         let fields = declared_fields.iter().map(parse_field).collect::<Result<Vec<_>>>()?;
         let partial = index.get("partial_filter_selector").cloned().unwrap_or_else(|| Object::new().into());
         let declared_fields = Value::Array(declared_fields.to_vec());
+        let partitioned = match body.get("partitioned") {
+            None => None,
+            Some(Value::String(default)) if default == "db_default" => None,
+            Some(Value::Bool(partitioned)) => Some(*partitioned),
+            Some(_) => return Err(invalid("`partitioned` is true or false")),
+        };
         let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
         let ddoc = text("ddoc").map(|ddoc| ddoc.trim_start_matches("_design/").to_owned());
         let hash = || {
@@ -51,7 +59,7 @@ impl IndexDefinition {
             digest.iter().map(|byte| format!("{byte:02x}")).collect()
         };
         let name = text("name").unwrap_or_else(hash);
-        Ok(IndexDefinition { fields, declared_fields, partial, ddoc, name })
+        Ok(IndexDefinition { fields, declared_fields, partial, ddoc, name, partitioned })
     }
 
     /// The id of the design document that stores the index.
@@ -95,11 +103,16 @@ fn parse_field(field: &Value) -> Result<Value> {
     Ok(Value::Object([(name, Value::from(direction))].into_iter().collect()))
 }
 
-/// Adds an index to the body of a design document; `None` if it contains the index already.
+/// Adds an index to the body of a design document; `None` if it contains the index already. The design document says
+/// whether its indexes are for queries within a partition, if the database has any.
 ///
 /// # Errors
-/// 400 if the design document has another language.
-pub(crate) fn add_to_design_document(body: Option<Value>, definition: &IndexDefinition) -> Result<Option<Value>> {
+/// 400 if the design document has another language, or its other indexes differ in that.
+pub(crate) fn add_to_design_document(
+    body: Option<Value>,
+    definition: &IndexDefinition,
+    has_partitions: bool,
+) -> Result<Option<Value>> {
     let mut object = match body {
         Some(Value::Object(object)) => object,
         _ => [("language", Value::from("query")), ("views", Object::new().into())].into_iter().collect(),
@@ -107,6 +120,16 @@ pub(crate) fn add_to_design_document(body: Option<Value>, definition: &IndexDefi
     if object.get("language").and_then(Value::as_str) != Some("query") {
         let reason = "The design document has another language";
         return Err(Failure::new(StatusCode::BAD_REQUEST, "invalid_design_doc_language", reason));
+    }
+    let partitioned = definition.partitioned.unwrap_or(has_partitions);
+    let has_views = object.get("views").and_then(Value::as_object).is_some_and(|views| !views.is_empty());
+    if has_views && is_partitioned(&object, has_partitions) != partitioned {
+        let reason = "Requested partitioned option does not match the design document's";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "invalid_partitioned_option", reason));
+    }
+    if has_partitions || partitioned {
+        let options: Object = [("partitioned", Value::from(partitioned))].into_iter().collect();
+        object.insert("options", options);
     }
     let view = definition.view();
     let mut views = object.get("views").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -118,6 +141,12 @@ pub(crate) fn add_to_design_document(body: Option<Value>, definition: &IndexDefi
     Ok(Some(object.into()))
 }
 
+/// Whether the indexes of a design document are for queries within a partition.
+fn is_partitioned(design: &Object, default: bool) -> bool {
+    let option = design.get("options").and_then(|options| options.get("partitioned"));
+    option.and_then(Value::as_bool).unwrap_or(default)
+}
+
 /// An index stored in a design document.
 #[derive(Debug, Clone)]
 pub(crate) struct ListedIndex {
@@ -125,6 +154,8 @@ pub(crate) struct ListedIndex {
     pub(crate) name: String,
     fields: Vec<Value>,
     partial: Option<Value>,
+    /// Whether it is for queries within a partition.
+    pub(super) is_partitioned: bool,
 }
 
 impl ListedIndex {
@@ -139,7 +170,7 @@ impl ListedIndex {
         object.insert("ddoc", self.ddoc.as_str());
         object.insert("name", self.name.as_str());
         object.insert("type", "json");
-        object.insert("partitioned", false);
+        object.insert("partitioned", self.is_partitioned);
         object.insert("def", def);
         object.into()
     }
@@ -191,11 +222,14 @@ impl ListedIndex {
     }
 }
 
-/// Reads the indexes stored in a design document.
-pub(crate) fn indexes_of(document: &Document) -> Result<Vec<ListedIndex>> {
+/// Reads the indexes stored in a design document of a database that has partitions or none.
+pub(crate) fn indexes_of(document: &Document, has_partitions: bool) -> Result<Vec<ListedIndex>> {
     if document.get("language")? != Some(Value::from("query")) {
         return Ok(Vec::new());
     }
+    let options = document.get("options")?;
+    let option = options.as_ref().and_then(|options| options.get("partitioned")).and_then(Value::as_bool);
+    let is_partitioned = option.unwrap_or(has_partitions);
     let views = document.get("views")?;
     let views = views.as_ref().and_then(Value::as_object).into_iter().flatten();
     let mut found = Vec::new();
@@ -211,6 +245,7 @@ pub(crate) fn indexes_of(document: &Document) -> Result<Vec<ListedIndex>> {
             name: name.to_owned(),
             fields: fields.collect(),
             partial: partial.filter(|partial| partial.as_object().is_some_and(|partial| !partial.is_empty())),
+            is_partitioned,
         });
     }
     Ok(found)

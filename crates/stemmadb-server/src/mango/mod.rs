@@ -1,12 +1,14 @@
 //! CouchDB's Mango API: queries and indexes. Index definitions are stored and listed although every field is indexed
 //! automatically.
 
+mod choice;
 mod index;
 mod prepared;
 mod request;
 
 use stemmadb::{Selector, all_of, field, not};
 
+pub(crate) use choice::{chosen_index, index_candidates, unused_index_warning};
 pub(crate) use index::{IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_of};
 pub(crate) use prepared::PreparedQueries;
 pub(crate) use request::FindRequest;

@@ -27,6 +27,10 @@ pub(crate) struct FindRequest {
     pub(crate) conflicts: bool,
     pub(crate) execution_stats: bool,
     pub(crate) use_index: Option<Value>,
+    /// The partition of a partitioned database to search.
+    pub(crate) partition: Option<String>,
+    /// Whether to use another index if the one that `use_index` names can't be used.
+    pub(crate) allow_fallback: bool,
     /// The prepared selector and order of a prepared query.
     prepared: Option<PreparedFind>,
 }
@@ -78,6 +82,8 @@ impl FindRequest {
             conflicts: false,
             execution_stats: false,
             use_index: None,
+            partition: None,
+            allow_fallback: true,
             prepared: None,
         };
         for (name, value) in object {
@@ -99,11 +105,22 @@ impl FindRequest {
                     request.execution_stats = value.as_bool().ok_or_else(|| invalid(name, value))?;
                 }
                 ("use_index", value) => request.use_index = Some(value.clone()),
+                ("allow_fallback", value) => {
+                    request.allow_fallback = value.as_bool().ok_or_else(|| invalid(name, value))?;
+                }
+                ("partition", Value::String(partition)) if partition.is_empty() => {}
+                ("partition", Value::String(partition)) => request.partition = Some(partition.clone()),
+                ("partition", value) => return Err(invalid(name, value)),
                 // Ignore options for clusters (`r`) and for stale indexes (`stable`, `update`): neither exists here.
                 _ => {}
             }
         }
         Ok(request)
+    }
+
+    /// The bookmark, unless it means the first page.
+    pub(crate) fn bookmark(&self) -> Option<&str> {
+        self.bookmark.as_deref()
     }
 
     /// Whether the previous page was the last.
@@ -174,6 +191,8 @@ impl FindRequest {
     /// Builds the query without pagination.
     fn unpaginated_query(&self, has_design_documents: bool) -> Result<Query> {
         let mut parts = vec![self.selector.clone()];
+        // The partition is a term of the index.
+        parts.extend(self.partition.iter().map(|partition| field("_id").begins_with(format!("{partition}:"))));
         parts.extend(self.sort_paths().iter().filter(|path| *path != "_id").map(|path| field(path).exists()));
         let selector = if parts.len() == 1 { self.selector.clone() } else { all_of(parts) };
         let query = Query::new(if has_design_documents { exclude_design_documents(selector) } else { selector });

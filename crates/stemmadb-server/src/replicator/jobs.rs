@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use stemmadb::replication::Peer;
@@ -247,12 +247,13 @@ impl Jobs {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Cancels all jobs and waits for each to end, at most `timeout` per job. Blocks.
-    pub(crate) fn stop(&self, runtime: &Handle, timeout: Duration) {
+    /// Cancels all jobs and waits until they end, at most until `deadline`. Blocks.
+    pub(crate) fn stop(&self, runtime: &Handle, deadline: Instant) {
         let jobs = self.all();
         jobs.iter().for_each(|job| job.cancel());
         for job in jobs {
-            runtime.block_on(async { tokio::time::timeout(timeout, job.ended()).await.ok() });
+            let left = deadline.saturating_duration_since(Instant::now());
+            runtime.block_on(async { tokio::time::timeout(left, job.ended()).await.ok() });
         }
     }
 }
@@ -266,7 +267,9 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
             let mut status = job.status.lock();
             status.state = "running";
             status.retry_at = None;
-            status.done = ReplicationStats::default();
+            // Until the attempt knows better, as much is pending as before.
+            let pending_count = status.done.pending_count;
+            status.done = ReplicationStats { pending_count, ..ReplicationStats::default() };
         }
         let ended = attempt(context, job, runtime);
         // After an attempt that made progress the backoff starts over: this is a new failure, not a repeated one.
@@ -286,12 +289,13 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
         tracing::warn!(target: "stemma::replicator", job = job.id, "a replication failed: {}", error.message());
         let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
         let is_over = !job.request.continuous && (job.owner == JobOwner::Request || is_hopeless);
+        let reason = error_text(&error);
         {
             let mut status = job.status.lock();
-            status.error = Some(error.message().to_owned());
+            status.error = Some(reason.clone());
             status.error_count += 1;
             status.state = if is_over { "failed" } else { "crashing" };
-            status.record("crashed", Some(error.message().to_owned()));
+            status.record("crashed", Some(reason));
             status.retry_at = (!is_over).then(|| status.history[0].time + pause.as_secs());
         }
         if is_over {
@@ -304,6 +308,12 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
         });
         pause = (pause * 2).min(context.retry_wait_max);
     }
+}
+
+/// The error of a failed replication. Clients recognize a missing database by its beginning.
+fn error_text(error: &stemmadb::Error) -> String {
+    let is_missing_database = error.message().ends_with(Failure::no_database().reason());
+    format!("{}{}", if is_missing_database { "db_not_found: " } else { "" }, error.message())
 }
 
 /// Replicates once, or, if the replication is continuous, until something fails.
@@ -324,10 +334,12 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
     let started = now();
     job.status.lock().session = ReplicationSession { id, started, ended: started, start_position };
     loop {
-        let caught_up = running.catch_up().map(|_| ());
+        let show = |stats: &ReplicationStats| job.status.lock().done = stats.clone();
+        let caught_up = running.catch_up_showing(show).map(|_| ());
         {
             let mut status = job.status.lock();
-            status.done = running.stats().clone();
+            let pending_count = running.stats().pending_count.or(status.done.pending_count);
+            status.done = ReplicationStats { pending_count, ..running.stats().clone() };
             status.session.ended = now();
             if caught_up.is_ok() {
                 status.error = None;

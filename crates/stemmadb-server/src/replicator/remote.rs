@@ -648,7 +648,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
         }
         let is_last = leaves.len() < count;
         let position = response.get("last_seq").cloned().ok_or_else(malformed)?;
-        Ok(ChangesPage { leaves, position, is_last })
+        let pending_count = response.get("pending").and_then(Value::as_u64);
+        Ok(ChangesPage { leaves, position, is_last, pending_count })
     }
 
     fn filter_code(&self, name: &str, parameters: &[(String, String)]) -> stemmadb::Result<String> {

@@ -89,6 +89,29 @@ const BATCH: Parameter = one_of("batch", &["ok"], "Return 202 before the write i
 const NEW_EDITS: Parameter =
     flag("new_edits", "`false`: store replicated revisions as they are, without conflict checks. Default: true.");
 
+/// Which keys are listed.
+pub(super) const KEY_LIST: &[Parameter] =
+    &[text("prefix", "Return only keys that begin with this text."), number("limit", "The maximum number of rows.")];
+
+/// Options of a new database.
+pub(super) const NEW_DATABASE: &[Parameter] = &[
+    flag("partitioned", "Whether the id of each document names its partition, as `partition:id`."),
+    flag("memory", "Keep the database in memory only: it is gone when the server stops."),
+    json("index", "The index policy: an object with `include` and `exclude`, lists of paths. Default: all paths."),
+];
+
+/// How a key is changed.
+pub(super) const KEY_WRITE: &[Parameter] = &[one_of("batch", &["ok"], "Respond before the write is durable.")];
+
+/// How a key is set.
+pub(super) const KEY_SET: &[Parameter] = &[
+    one_of("if", &["absent", "present"], "Set the value only if the key does not exist, or only if it does."),
+    json("expected", "Set the value only if the key has this value."),
+    flag("previous", "Return the previous value."),
+    number("ttl", "The number of seconds after which the key expires. Default: never."),
+    one_of("batch", &["ok"], "Respond before the write is durable."),
+];
+
 /// The target of a copy.
 pub(super) const COPY: &[Parameter] =
     &[header("Destination", "The id of the copy, followed by `?rev=` to replace an existing document.")];

@@ -9,14 +9,14 @@ use hyper::Method;
 use super::Endpoint;
 use super::operation::{not_supported, returns, returns_bytes, returns_events};
 use super::parameters::{
-    BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, LATEST, NEXT, OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS,
-    SHOW, TAG, VIEW, WATCH, WRITE,
+    BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE, NEXT,
+    OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS, SHOW, TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, listing, local_docs,
-    mango, node, node_config, patch, prepared, replicate, server, session, token, transact, unsupported, update,
-    updates, view, watch,
+    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list, listing,
+    local_docs, mango, mango_index, node, node_config, partition, patch, prepared, replicate, rewrite, server, session,
+    show, token, transact, unsupported, update, updates, view, watch,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -48,10 +48,13 @@ pub(super) fn endpoints() -> &'static [Endpoint] {
             database_routes(),
             bulk_routes(),
             mango_routes(),
+            partition_routes(),
             stemma_routes(),
+            key_routes(),
             document_routes(),
             unsupported_routes(),
             design_routes(),
+            rendering_routes(),
         ]
         .into_iter()
         .flatten()
@@ -156,7 +159,8 @@ fn database_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}" Member database::info, "Returns document counts and sizes of a database.",
             returns("DatabaseInfo")),
-        route!(PUT "/{db}" ServerAdmin database::create, "Creates a database.", returns("Ok").status(201)),
+        route!(PUT "/{db}" ServerAdmin database::create, "Creates a database.",
+            returns("Ok").status(201).parameters(&[NEW_DATABASE])),
         route!(DELETE "/{db}" ServerAdmin database::delete, "Deletes a database and everything in it.", returns("Ok")),
         route!(GET "/{db}/_security" Member database::security, "Returns the administrators and members of a database.",
             returns("Security")),
@@ -229,15 +233,43 @@ fn mango_routes() -> Vec<Endpoint> {
             returns("FindResult").body("Find")),
         route!(POST "/{db}/_explain" Member mango::explain, "Returns the plan of a query.",
             returns("Object").body("Find")),
-        route!(GET "/{db}/_index" Member mango::list, "Lists the declared indexes.",
+        route!(GET "/{db}/_index" Member mango_index::list, "Lists the declared indexes.",
             returns("Indexes").parameters(&[PAGE])),
-        route!(POST "/{db}/_index" DatabaseAdmin mango::create, "Declares an index.", returns("Object").body("Index")),
-        route!(POST "/{db}/_index/_bulk_delete" DatabaseAdmin mango::bulk_delete,
+        route!(POST "/{db}/_index" DatabaseAdmin mango_index::create, "Declares an index.",
+            returns("Object").body("Index")),
+        route!(POST "/{db}/_index/_bulk_delete" DatabaseAdmin mango_index::bulk_delete,
             "Deletes all indexes of several design documents.", returns("Object").body("DocumentIds")),
-        route!(DELETE "/{db}/_index/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Deletes an index.",
+        route!(DELETE "/{db}/_index/{ddoc}/json/{name}" DatabaseAdmin mango_index::delete, "Deletes an index.",
             returns("Ok")),
-        route!(DELETE "/{db}/_index/_design/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Deletes an index.",
+        route!(DELETE "/{db}/_index/_design/{ddoc}/json/{name}" DatabaseAdmin mango_index::delete, "Deletes an index.",
             returns("Ok")),
+    ]
+}
+
+fn partition_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/{db}/_partition/{partition}" Member partition::info,
+            "Returns document counts and sizes of a partition.", returns("Object")),
+        route!(GET "/{db}/_partition/{partition}/_all_docs" Member partition::all_docs,
+            "Lists the documents of a partition in the order of their ids.",
+            returns("Rows").parameters(&[PAGE, RANGE, ROWS, SHOW])),
+        route!(POST "/{db}/_partition/{partition}/_all_docs" Member partition::all_docs,
+            "Lists the documents of a partition in the order of their ids or of the given keys.",
+            returns("Rows").optional_body("Listing").parameters(&[PAGE, RANGE, ROWS, SHOW])),
+        route!(POST "/{db}/_partition/{partition}/_find" Member partition::find,
+            "Returns documents of a partition that match a selector.", returns("FindResult").body("Find")),
+        route!(POST "/{db}/_partition/{partition}/_explain" Member partition::explain,
+            "Returns the plan of a query within a partition.", returns("Object").body("Find")),
+        route!(GET "/{db}/_partition/{partition}/_design/{ddoc}/_view/{view}" Member partition::view,
+            "Queries a view within a partition: returns its rows or their reduction.",
+            returns("Rows").parameters(&[PAGE, RANGE, ROWS, VIEW, SHOW])),
+        route!(POST "/{db}/_partition/{partition}/_design/{ddoc}/_view/{view}" Member partition::view,
+            "Queries a view within a partition: returns its rows or their reduction.",
+            returns("Rows").optional_body("Listing").parameters(&[PAGE, RANGE, ROWS, VIEW, SHOW])),
+        route!(GET "/{db}/_partition/{partition}/{rest*}" Member partition::unknown,
+            "Returns 404: partitions have no other routes.", returns("Error").status(404)),
+        route!(POST "/{db}/_partition/{partition}/{rest*}" Member partition::unknown,
+            "Returns 404: partitions have no other routes.", returns("Error").status(404)),
     ]
 }
 
@@ -258,7 +290,7 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(POST "/{db}/_watch" Member watch::watch_query,
             "Runs a live query: streams its result, then each change, as events.", returns_events().body("Watch")),
         route!(POST "/{db}/_aggregate" Member aggregate::post,
-            "Computes counts, sums, extremes and distinct values, optionally by group.",
+            "Computes counts, sums, extremes and distinct values, optionally by group, or runs a pipeline.",
             returns("AggregateResult").body("Aggregate")),
         route!(POST "/{db}/_prepare" Member prepared::prepare, "Checks a query and stores it for repeated execution.",
             returns("PreparedQuery").status(201).body("Find")),
@@ -271,6 +303,22 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(GET "/{db}/_history/{doc}" Member introspection::history,
             "Returns all branches of a document's revision tree.", returns("History")),
         route!(DELETE "/{db}/_prepared/{handle}" Member prepared::remove, "Removes a prepared query.", returns("Ok")),
+    ]
+}
+
+fn key_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/{db}/_keys/{namespace}" Member keys::list, "Lists the keys of a namespace with their values.",
+            returns("Rows").parameters(&[KEY_LIST])),
+        route!(GET "/{db}/_keys/{namespace}/{key*}" Member keys::get, "Returns the value of a key.",
+            returns("KeyValue")),
+        route!(PUT "/{db}/_keys/{namespace}/{key*}" Member keys::put, "Sets the value of a key.",
+            returns("KeySet").status(201).body("Any").parameters(&[KEY_SET])),
+        route!(POST "/{db}/_keys/{namespace}/{key*}" Member keys::increment,
+            "Adds a number to the value of a key; returns the sum.",
+            returns("KeyValue").body("KeyIncrement").parameters(&[KEY_WRITE])),
+        route!(DELETE "/{db}/_keys/{namespace}/{key*}" Member keys::delete, "Removes a key.",
+            returns("Ok").parameters(&[KEY_WRITE])),
     ]
 }
 
@@ -296,6 +344,48 @@ fn design_routes() -> Vec<Endpoint> {
             "Runs an update function on a document.", returns_bytes().status(201).bytes_body("*/*")),
         route!(PUT "/{db}/_design/{ddoc}/_update/{function}/{doc*}" Member update::update,
             "Runs an update function on a document.", returns_bytes().status(201).bytes_body("*/*")),
+    ]
+}
+
+/// Deprecated in CouchDB, but still used.
+fn rendering_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/{db}/_design/{ddoc}/_show/{function}" Member show::show,
+            "Runs a show function without a document.", returns_bytes()),
+        route!(POST "/{db}/_design/{ddoc}/_show/{function}" Member show::show,
+            "Runs a show function without a document.", returns_bytes().bytes_body("*/*")),
+        route!(GET "/{db}/_design/{ddoc}/_show/{function}/{doc*}" Member show::show,
+            "Runs a show function on a document.", returns_bytes()),
+        route!(POST "/{db}/_design/{ddoc}/_show/{function}/{doc*}" Member show::show,
+            "Runs a show function on a document.", returns_bytes().bytes_body("*/*")),
+        route!(GET "/{db}/_design/{ddoc}/_list/{function}/{view}" Member list::list,
+            "Runs a list function on the rows of a view.",
+            returns_bytes().parameters(&[PAGE, RANGE, ROWS, VIEW, SHOW])),
+        route!(POST "/{db}/_design/{ddoc}/_list/{function}/{view}" Member list::list,
+            "Runs a list function on the rows of a view.",
+            returns_bytes().optional_body("Listing").parameters(&[PAGE, RANGE, ROWS, VIEW, SHOW])),
+        route!(GET "/{db}/_design/{ddoc}/_list/{function}/{other}/{view}" Member list::list,
+            "Runs a list function on the rows of a view of another design document.",
+            returns_bytes().parameters(&[PAGE, RANGE, ROWS, VIEW, SHOW])),
+        route!(POST "/{db}/_design/{ddoc}/_list/{function}/{other}/{view}" Member list::list,
+            "Runs a list function on the rows of a view of another design document.",
+            returns_bytes().optional_body("Listing").parameters(&[PAGE, RANGE, ROWS, VIEW, SHOW])),
+        route!(GET "/{db}/_design/{ddoc}/_rewrite" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes()),
+        route!(GET "/{db}/_design/{ddoc}/_rewrite/{rest*}" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes()),
+        route!(POST "/{db}/_design/{ddoc}/_rewrite" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes().bytes_body("*/*")),
+        route!(POST "/{db}/_design/{ddoc}/_rewrite/{rest*}" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes().bytes_body("*/*")),
+        route!(PUT "/{db}/_design/{ddoc}/_rewrite" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes().bytes_body("*/*")),
+        route!(PUT "/{db}/_design/{ddoc}/_rewrite/{rest*}" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes().bytes_body("*/*")),
+        route!(DELETE "/{db}/_design/{ddoc}/_rewrite" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes()),
+        route!(DELETE "/{db}/_design/{ddoc}/_rewrite/{rest*}" Member rewrite::rewrite,
+            "Handles the request that the design document's rewrites name.", returns_bytes()),
     ]
 }
 
@@ -367,10 +457,6 @@ fn unsupported_routes() -> Vec<Endpoint> {
             not_supported()),
         route!(GET "/_reshard" ServerAdmin unsupported::shards, "Not supported: databases have no shards.",
             not_supported()),
-        route!(GET "/{db}/_partition/{rest*}" Member unsupported::partition,
-            "Not supported: databases are not partitioned.", not_supported()),
-        route!(POST "/{db}/_partition/{rest*}" Member unsupported::partition,
-            "Not supported: databases are not partitioned.", not_supported()),
         route!(GET "/{db}/_design/{ddoc}/_search/{index}" Member unsupported::search,
             "Not supported: full-text search.", not_supported()),
         route!(POST "/{db}/_design/{ddoc}/_search/{index}" Member unsupported::search,
@@ -392,16 +478,6 @@ fn unsupported_routes() -> Vec<Endpoint> {
         route!(POST "/_nouveau_analyze" ServerAdmin unsupported::search, "Not supported: full-text search.",
             not_supported()),
         route!(POST "/_cluster_setup" ServerAdmin unsupported::cluster, "Not supported: clustering.", not_supported()),
-        route!(GET "/{db}/_design/{ddoc}/_show/{rest*}" Member unsupported::rendering,
-            "Not supported: shows are deprecated.", not_supported()),
-        route!(POST "/{db}/_design/{ddoc}/_show/{rest*}" Member unsupported::rendering,
-            "Not supported: shows are deprecated.", not_supported()),
-        route!(GET "/{db}/_design/{ddoc}/_list/{rest*}" Member unsupported::rendering,
-            "Not supported: lists are deprecated.", not_supported()),
-        route!(POST "/{db}/_design/{ddoc}/_list/{rest*}" Member unsupported::rendering,
-            "Not supported: lists are deprecated.", not_supported()),
-        route!(GET "/{db}/_design/{ddoc}/_rewrite/{rest*}" Member unsupported::rendering,
-            "Not supported: rewrites are deprecated.", not_supported()),
         route!(POST "/{db}/_temp_view" Member unsupported::temp_view, "Returns 410: CouchDB 3 removed temporary views.",
             returns("Error").status(410)),
     ]

@@ -23,6 +23,7 @@ type Intrinsics = (
 );
 
 const PRELUDE: &str = include_str!("prelude.js");
+const RENDER: &str = include_str!("render.js");
 /// The engine's exception for an allocation beyond its memory limit.
 const OUT_OF_MEMORY: &str = "\"reason\":\"out of memory\"";
 /// The result of a call that threw `null`.
@@ -79,7 +80,8 @@ impl Engine {
         let api = context
             .with(|ctx| {
                 let prelude: Function = ctx.eval_with_options(PRELUDE, options())?;
-                let api: Object = prelude.call((Func::from(compile),))?;
+                let make_renderer: Function = ctx.eval_with_options(RENDER, options())?;
+                let api: Object = prelude.call((Func::from(compile), make_renderer))?;
                 api.get::<_, Function>("open")?.call::<_, ()>((design,))?;
                 Ok(Persistent::save(&ctx, api))
             })
@@ -109,6 +111,7 @@ impl Engine {
                     let text: rquickjs::String = self.timed(|| match arguments.as_slice() {
                         [one] => function.call((*one,)),
                         [one, two] => function.call((*one, *two)),
+                        [one, two, three] => function.call((*one, *two, *three)),
                         [one, two, three, four] => function.call((*one, *two, *three, *four)),
                         _ => function.call(()),
                     })?;

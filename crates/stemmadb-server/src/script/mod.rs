@@ -103,6 +103,12 @@ pub enum CallKind {
     Validate,
     /// `(document, request)` returns `[document, response]`.
     Update,
+    /// `(document, request)` returns the response: an object with `code`, `headers`, and `body`, `json` or `base64`.
+    Show,
+    /// `(head, request, rows)`, where `rows` has the JSON of a row in each line, returns the response.
+    List,
+    /// `(request)` returns the request to handle instead, or a response.
+    Rewrite,
 }
 
 impl CallKind {
@@ -115,6 +121,9 @@ impl CallKind {
             CallKind::ViewFilter => "view_filter",
             CallKind::Validate => "validate",
             CallKind::Update => "update",
+            CallKind::Show => "show",
+            CallKind::List => "list",
+            CallKind::Rewrite => "rewrite",
         }
     }
 }

@@ -1,6 +1,6 @@
-// The environment of a design document's functions. Evaluated once in a fresh context, with a function that compiles an
-// expression. Returns the host's functions, whose arguments and results are JSON texts.
-(function (compile) {
+// The environment of a design document's functions. Evaluated once in a fresh context, with a function that compiles
+// an expression, and the function of `render.js`. Returns the host's functions, whose arguments and results are JSON texts.
+(function (compile, makeRenderer) {
   "use strict";
   const global = globalThis;
   const { parse, stringify } = JSON;
@@ -60,6 +60,9 @@
       this.reason = reason;
     }
   }
+
+  const renderer = makeRenderer({ parse, slice, call: (fun, given) => apply(fun, design, given), Refusal });
+  for (const name of ownKeys(renderer.helpers)) helpers[name] = renderer.helpers[name];
 
   const find = (names) => {
     let found = design;
@@ -187,6 +190,9 @@
         return true;
       }),
     update: (call) => guarded((doc, request) => apply(call, design, [value(doc), value(request)])),
+    show: (call) => guarded((doc, request) => renderer.show(call, value(doc), parse(request))),
+    list: (call) => guarded((head, request, lines) => renderer.list(call, parse(head), parse(request), lines)),
+    rewrite: (call) => guarded((request) => apply(call, design, [parse(request)])),
   };
 
   const api = {

@@ -26,6 +26,24 @@ macro_rules! setting {
     };
 }
 
+/// Defines a setting that is one field of the configuration and may be absent.
+macro_rules! optional {
+    ($name:literal $kind:ident $($field:ident).+, $default:literal, $help:literal) => {
+        Setting {
+            name: $name,
+            kind: Kind::$kind,
+            help: $help,
+            default_text: Some($default),
+            apply: |config, texts| {
+                let read = texts.first().and_then(|text| kind::$kind::read(text));
+                config.$($field).+ = Some(read.ok_or_else(|| expected(Kind::$kind))?);
+                Ok(())
+            },
+            show: |config| config.$($field).+.iter().map(kind::$kind::write).collect(),
+        }
+    };
+}
+
 /// Defines a setting that is a list of texts.
 macro_rules! list {
     ($name:literal $($field:ident).+, $help:literal) => {
@@ -63,9 +81,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         "When a write is acknowledged: once flushed to disk (sync), or before its flush, which follows within an \
          interval (interval) or at any time (none)"
     ),
-    setting!("cache_bytes" Bytes cache_bytes, "Read cache of each open database"),
+    setting!("cache_bytes" Bytes cache_bytes, "Read caches of all open databases together"),
+    optional!("index_cache_bytes" Bytes index_cache_bytes, "three quarters of cache_bytes",
+        "Read caches of all open databases for their indexes"
+    ),
+    optional!("document_cache_bytes" Bytes document_cache_bytes, "a quarter of cache_bytes",
+        "Read caches of all open databases for documents"
+    ),
     setting!("memory_bytes" Bytes memory_bytes,
-        "Memory for recent writes of each open database, until they are merged into its tree"
+        "Memory for recent writes of all open databases together, until they are merged into their trees"
     ),
     list!("hosts" hosts,
         "Names accepted in Host headers, besides IP addresses and localhost; none: any name, unless the server \
@@ -246,6 +270,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     setting!("limits.open_databases" Count limits.open_databases,
         "Maximum number of databases that stay open while not in use"
+    ),
+    optional!("limits.query_time" Duration limits.query_time, "none",
+        "Time limit of a query by _find, _prepared or _aggregate, until its last row is sent; it fails with 408"
     ),
     setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];

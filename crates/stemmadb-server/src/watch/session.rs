@@ -16,7 +16,7 @@ use crate::app::ServerState;
 use crate::auth::{USERS_DATABASE, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::blocking;
+use crate::http::{initial_read, notified_read};
 
 /// The size in bytes at which a batch of messages is sent.
 const BATCH_BYTES: usize = 64 << 10;
@@ -62,8 +62,8 @@ type MessageIter = Box<dyn Iterator<Item = Result<WatchMessage>> + Send>;
 /// The result of polling the library's watch.
 enum WatchUpdate {
     None,
-    /// Complete deltas, and the sequence of the last.
-    Deltas(Vec<WatchMessage>, Sequence),
+    /// Complete deltas, the sequence of the last, and whether there may be more.
+    Deltas(Vec<WatchMessage>, Sequence, bool),
     /// The changes have to be read from the database: a delta is too large, or the result is sorted.
     Resync,
 }
@@ -122,7 +122,7 @@ impl WatchSession {
     /// Opens the library's watch. It is opened before the initial result is read, so that no change is missed.
     async fn open(&self, changed: Arc<Notify>) -> Result<Watch> {
         let (served, request) = (self.served.clone(), self.request.clone());
-        blocking(move || {
+        initial_read(move || {
             let mut watch = served.database().watch(request.selector.clone())?;
             watch.notify(move || changed.notify_one());
             // Discard the initial result: the session reads it separately, in batches, at the client's speed.
@@ -154,7 +154,7 @@ impl WatchSession {
     /// Sends the whole result in its own snapshot.
     async fn send_full_result(&mut self) -> Result<(), WatchEnd> {
         let (writer, request) = (self.writer.clone(), self.request.clone());
-        let (messages, reached) = blocking(move || {
+        let (messages, reached) = initial_read(move || {
             let snapshot = writer.served.database().snapshot()?;
             let reached = snapshot.sequence();
             let found = snapshot.find(request.selector.clone()).run()?;
@@ -171,7 +171,7 @@ impl WatchSession {
             return self.resync_window().await;
         }
         let (writer, request, since) = (self.writer.clone(), self.request.clone(), self.sent_sequence);
-        let (messages, reached) = blocking(move || messages_since(writer, &request, since)).await?;
+        let (messages, reached) = initial_read(move || messages_since(writer, &request, since)).await?;
         self.send_all(messages, reached).await
     }
 
@@ -179,7 +179,7 @@ impl WatchSession {
         let (writer, request) = (self.writer.clone(), self.request.clone());
         let mut window = std::mem::take(&mut self.window);
         let (messages, reached);
-        (self.window, messages, reached) = blocking(move || {
+        (self.window, messages, reached) = initial_read(move || {
             let snapshot = writer.served.database().snapshot()?;
             let messages = match &request.window {
                 Some(query) => window.update(&writer, query, &snapshot)?,
@@ -195,7 +195,7 @@ impl WatchSession {
     async fn send_all(&mut self, mut messages: MessageIter, reached: Sequence) -> Result<(), WatchEnd> {
         loop {
             let (batch, is_last);
-            (messages, batch, is_last) = blocking(move || {
+            (messages, batch, is_last) = initial_read(move || {
                 let (batch, is_last) = next_batch(&mut messages)?;
                 Ok((messages, batch, is_last))
             })
@@ -220,7 +220,7 @@ impl WatchSession {
             }
             let (writer, since, is_window) = (self.writer.clone(), self.sent_sequence, self.request.window.is_some());
             let update;
-            (watch, update) = blocking(move || {
+            (watch, update) = notified_read(move || {
                 let update = next_deltas(&mut watch, &writer, since, is_window)?;
                 Ok((watch, update))
             })
@@ -230,9 +230,12 @@ impl WatchSession {
                 WatchUpdate::None if self.served.is_closed() => return Err(WatchEnd::Closed),
                 WatchUpdate::None => return Ok(watch),
                 WatchUpdate::Resync => self.resync().await?,
-                WatchUpdate::Deltas(messages, reached) => {
+                WatchUpdate::Deltas(messages, reached, has_more) => {
                     self.sent_sequence = reached;
                     self.transport.send(messages, self.stall_timeout()).await?;
+                    if !has_more && !self.served.is_closed() {
+                        return Ok(watch);
+                    }
                 }
             }
         }
@@ -262,9 +265,12 @@ fn next_batch(messages: &mut MessageIter) -> Result<(Vec<WatchMessage>, bool)> {
 fn next_deltas(watch: &mut Watch, writer: &MessageWriter, since: Sequence, is_window: bool) -> Result<WatchUpdate> {
     let snapshot = writer.served.database().snapshot()?;
     let (mut messages, mut byte_count, mut reached) = (Vec::new(), 0, since);
-    let mut has_changes = false;
+    let (mut has_changes, mut has_more) = (false, true);
     while byte_count < BATCH_BYTES {
-        let Some(delta) = watch.next_within(Duration::ZERO)? else { break };
+        let Some(delta) = watch.next_within(Duration::ZERO)? else {
+            has_more = false;
+            break;
+        };
         // A resync may have sent newer changes than the watch has delivered.
         if delta.sequence() <= since {
             continue;
@@ -291,7 +297,7 @@ fn next_deltas(watch: &mut Watch, writer: &MessageWriter, since: Sequence, is_wi
     Ok(match (has_changes, is_window) {
         (false, _) => WatchUpdate::None,
         (true, true) => WatchUpdate::Resync,
-        (true, false) => WatchUpdate::Deltas(messages, reached),
+        (true, false) => WatchUpdate::Deltas(messages, reached, has_more),
     })
 }
 

@@ -9,7 +9,7 @@ use super::users::prepare_user;
 use crate::auth::USERS_DATABASE;
 use crate::design::{Validators, WriteValidator, compile_views};
 use crate::directory::ServedDatabase;
-use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
+use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_partitioned_id};
 use crate::error::{Failure, Result};
 
 /// The result of writing one document.
@@ -34,7 +34,7 @@ pub(crate) struct WriteOptions {
 /// Writes documents; returns a result for each, in order. Blocks.
 ///
 /// # Errors
-/// 503 if the database can't be written. The result of each document may be 400, 409 or 412.
+/// 503 if the database can't be written; as [`validate_documents`]. The result of each document may be 400, 409 or 412.
 pub(crate) fn write(
     served: &ServedDatabase,
     documents: Vec<IncomingDocument>,
@@ -72,7 +72,8 @@ pub(crate) fn write(
 /// validation functions run.
 ///
 /// # Errors
-/// 500 if a validation function can't be called.
+/// 500 if a validation function can't be called. 400, as in CouchDB for the whole request, if an id names no partition
+/// of a partitioned database.
 pub(super) fn validate_documents(
     served: &ServedDatabase,
     documents: Vec<IncomingDocument>,
@@ -82,7 +83,10 @@ pub(super) fn validate_documents(
     let mut ready = Vec::with_capacity(documents.len());
     for mut document in documents {
         let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
-        ready.push(match (document.check(served.name()), served.name() == USERS_DATABASE) {
+        if served.is_partitioned() {
+            check_partitioned_id(&id)?;
+        }
+        ready.push(match (document.prepare_for(served.name()), served.name() == USERS_DATABASE) {
             (Ok(()), true) => prepare_user(served, &id, &mut document, &options.validator.user),
             (checked, _) => checked,
         });

@@ -7,12 +7,13 @@
 
 mod suites;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use stemmadb_server::{Config, Cors};
-use suites::{Beside, TestServer, copy_to, program, run};
+use suites::{Beside, TestServer, copy_to, copy_tree, program, run};
 
 /// The sources of a suite.
 fn sources(suite: &str) -> PathBuf {
@@ -80,6 +81,53 @@ fn kivik() {
     go.args(["test", "-count=1", "-mod=readonly", "./..."]).current_dir(&directory);
     go.env("STEMMA_URL", started.url());
     run(&mut go, "Go");
+}
+
+/// The Go module of kivik.
+const KIVIK: &str = "github.com/go-kivik/kivik/v4";
+
+/// Runs kivik's own integration tests (its package `kiviktest`). `expected_failures.txt` lists the tests that fail,
+/// with the reasons.
+#[test]
+fn kiviktest() {
+    let (sources, directory) = (sources("kiviktest"), directory("kiviktest"));
+    copy_to(&sources, &directory);
+    let go = |arguments: &[&str]| {
+        let mut go = Command::new("go");
+        go.args(arguments).current_dir(&directory).env("GOWORK", "off");
+        go
+    };
+    // One file of the module is replaced, which is possible only in a copy.
+    run(&mut go(&["mod", "download", KIVIK]), "Go");
+    let module = run(&mut go(&["list", "-m", "-f", "{{.Dir}}", KIVIK]), "Go");
+    copy_tree(Path::new(module.trim()), &directory.join("module"));
+    let replaced = directory.join("module/kiviktest/go123testing.go");
+    std::fs::write(replaced, std::fs::read(sources.join("overlay.go.txt")).unwrap()).unwrap();
+    run(&mut go(&["mod", "edit", "-replace", &format!("{KIVIK}=./module")]), "Go");
+    let started = TestServer::new();
+    let mut tests = go(&["test", "-count=1", "-json", "-mod=readonly", "-timeout=300s", "."]);
+    let output = tests.env("STEMMA_URL", started.url()).output().expect("Go is needed to run this test");
+    let (failed, passed_count) = failed_tests(&String::from_utf8_lossy(&output.stdout));
+    assert!(passed_count > 300, "only {passed_count} tests passed: {}", String::from_utf8_lossy(&output.stdout));
+    let listed = std::fs::read_to_string(sources.join("expected_failures.txt")).unwrap();
+    let names = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned);
+    assert_eq!(failed, names.collect::<BTreeSet<_>>(), "the tests that failed, and expected_failures.txt");
+}
+
+/// The tests that failed, without those that failed only because of a subtest, and the number of those that passed.
+fn failed_tests(events: &str) -> (BTreeSet<String>, usize) {
+    let events = events.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let (mut failed, mut passed_count) = (BTreeSet::new(), 0);
+    for event in events {
+        let Some(test) = event["Test"].as_str() else { continue };
+        match event["Action"].as_str() {
+            Some("fail") => drop(failed.insert(test.to_owned())),
+            Some("pass") => passed_count += 1,
+            _ => {}
+        }
+    }
+    let has_failed_subtest = |test: &String| failed.iter().any(|other| other.starts_with(&format!("{test}/")));
+    (failed.iter().filter(|test| !has_failed_subtest(test)).cloned().collect(), passed_count)
 }
 
 /// The browsers that are tried unless `CHROMIUM` names one.

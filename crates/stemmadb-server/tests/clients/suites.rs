@@ -70,6 +70,18 @@ pub(crate) fn copy_to(from: &Path, to: &Path) {
     }
 }
 
+/// Copies a directory and everything below it, as files that can be written.
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap().flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match from.is_dir() {
+            true => copy_tree(&from, &to),
+            false => std::fs::write(to, std::fs::read(from).unwrap()).unwrap(),
+        }
+    }
+}
+
 /// Runs a command to completion; fails with its output if the command fails, otherwise returns what it printed.
 pub(crate) fn run(command: &mut Command, needs: &str) -> String {
     let output = match command.output() {

@@ -19,7 +19,7 @@ fn run(server: &TestServer, command: &str) -> Response {
         Some(rest) => rest.split_once(' ').unwrap(),
         None => (if body.is_empty() { "GET" } else { "POST" }, command),
     };
-    let path = path.strip_prefix("$DB").unwrap();
+    let path = path.trim_matches('"').strip_prefix("$DB").unwrap();
     server.send_as_admin(method, path, &[("Content-Type", "application/json")], body.as_bytes())
 }
 
@@ -45,18 +45,28 @@ fn guide_commands_return_documented_responses() {
 }
 
 #[test]
+fn commands_of_the_page_on_keys_return_documented_responses() {
+    let server = TestServer::new();
+    server.database("shop", &[]);
+    check_commands(&server, include_str!("../../../../docs/guide/keys.md"), 4);
+}
+
+#[test]
 fn tutorial_commands_return_documented_responses() {
     check_page(include_str!("../../../../docs/tutorial.md"), 5);
 }
 
 /// Runs all commands of the page, at least `count_min`, against one server.
 fn check_page(page: &str, count_min: usize) {
-    let server = TestServer::new();
+    check_commands(&TestServer::new(), page, count_min);
+}
+
+fn check_commands(server: &TestServer, page: &str, count_min: usize) {
     let commands = commands(page);
     assert!(commands.len() >= count_min);
     let mut handle = String::new();
     for (command, expected) in commands {
-        let answer = run(&server, &command.replace("$handle", &handle));
+        let answer = run(server, &command.replace("$handle", &handle));
         assert!(matches_pattern(&expected, &answer.text), "{command}\nsays {}", answer.text);
         if let Some(made) = answer.json()["handle"].as_str() {
             handle = made.to_owned();

@@ -68,7 +68,12 @@ fn aggregates_over_sorted_groups() {
         json!({"figures": {"x": {"median": "price"}}}),
         json!({"figures": {"x": {"sum": 1}}}),
         json!({"figures": {"x": "count"}, "order_by": "y"}),
-        json!({"figures": {"x": {"distinct": "price"}}, "group_by": "tags[]"}),
+        json!({"figures": {"x": {"distinct": "tags[]x"}}, "group_by": "tags[].."}),
+        json!({"pipeline": {}}),
+        json!({"pipeline": [{"$grup": {}}]}),
+        json!({"pipeline": [], "figures": {"x": "count"}}),
+        json!({"pipeline": [], "explain": 1}),
+        json!({"pipeline": [{"$set": {"x": {"$add": ["$city", 1]}}}]}),
         json!({"figures": {"x": "count"}, "group_by": []}),
         json!({"figures": {"x": "count"}, "group_by": ["a", 1]}),
         json!({"figures": {"x": "count"}, "selector": {"a": {"$huh": 1}}}),
@@ -77,6 +82,81 @@ fn aggregates_over_sorted_groups() {
     ] {
         assert_eq!(server.post("/shop/_aggregate", &wrong).status, 400, "{wrong}");
     }
+}
+
+#[test]
+fn aggregates_over_groups_by_several_paths() {
+    let server = TestServer::new();
+    let line = |product: &str, price: i64| json!({"product": product, "price": price});
+    let docs = [
+        json!({"_id": "1", "city": "Lviv", "tags": ["x", "y", "x"], "lines": [line("tea", 3), line("cup", 9)]}),
+        json!({"_id": "2", "city": "Lviv", "tags": ["y"], "lines": [line("tea", 4), line("tea", 4)]}),
+        json!({"_id": "3", "tags": ["y"]}),
+    ];
+    server.database("shop", &docs);
+    let row = |key: Value, value: Value| json!({"key": key, "value": value});
+    let figures = json!({"n": "count", "prices": {"distinct": "lines[].price"}, "sum": {"sum": "lines[].price"}});
+    assert_eq!(
+        rows(&server, &json!({"group_by": ["city", "tags[]"], "figures": figures})),
+        json!([
+            row(json!(["Lviv", "x"]), json!({"n": 1, "prices": [3, 9], "sum": 12})),
+            row(json!(["Lviv", "y"]), json!({"n": 2, "prices": [3, 4, 9], "sum": 20})),
+        ])
+    );
+    // Paths into the same array are paired by element.
+    assert_eq!(
+        rows(&server, &json!({"group_by": ["city", "lines[].product"], "figures": figures})),
+        json!([
+            row(json!(["Lviv", "cup"]), json!({"n": 1, "prices": [9], "sum": 9})),
+            row(json!(["Lviv", "tea"]), json!({"n": 2, "prices": [3, 4], "sum": 11})),
+        ])
+    );
+    let counted = json!({"group_by": "city", "figures": {"products": {"count_distinct": "lines[].product"}}});
+    assert_eq!(rows(&server, &counted), json!([row(json!("Lviv"), json!({"products": 2}))]));
+    // A path that lacks brackets finds nothing, and the answer says so.
+    let answer = server.post("/shop/_aggregate", &json!({"group_by": "lines.product", "figures": {"n": "count"}}));
+    assert_eq!(answer.json()["rows"], json!([]));
+    assert!(answer.json()["warning"].as_str().unwrap().contains("`lines[].product`"), "{answer:?}");
+    let answer = server.post("/shop/_aggregate", &json!({"figures": {"n": {"sum": "lines[].price"}}}));
+    assert_eq!(answer.json()["warning"], Value::Null);
+}
+
+#[test]
+fn pipelines_stream_their_rows() {
+    let server = shop();
+    let stages = json!([{"$match": {"city": {"$ne": "Oslo"}}}, {"$sort": {"price": -1}},
+        {"$project": {"_id": 0, "city": {"$toUpper": "$city"}, "price": 1}}]);
+    let expected = json!([
+        {"price": 12, "city": "LVIV"}, {"price": 5, "city": "LVIV"}, {"price": 2.5, "city": "WARSAW"},
+    ]);
+    assert_eq!(rows(&server, &json!({"pipeline": stages})), expected);
+    let grouped = json!([{"$group": {"_id": "$city", "n": {"$sum": 1}}}]);
+    let expected = json!([
+        {"_id": null, "n": 1}, {"_id": "Lviv", "n": 2}, {"_id": "Oslo", "n": 1}, {"_id": "Warsaw", "n": 1},
+    ]);
+    assert_eq!(rows(&server, &json!({"pipeline": grouped})), expected, "design documents are not counted");
+    let looked_up = json!([{"$match": {"_id": "5"}}, {"$lookup": {"localField": "price", "foreignField": "price",
+        "as": "same"}}, {"$project": {"ids": "$same[]._id"}}]);
+    assert_eq!(rows(&server, &json!({"pipeline": looked_up})), json!([{"_id": "5", "ids": ["5"]}]));
+    let explained = server.post("/shop/_aggregate", &json!({"pipeline": grouped, "explain": true}));
+    let execution = &explained.json()["stages"][0]["execution"];
+    assert!(execution.as_str().unwrap().starts_with("from the index"), "{explained:?}");
+    let answer = server.post("/shop/_aggregate", &json!({"pipeline": [{"$limit": 1}, {"$nope": 1}]}));
+    assert!(answer.json()["reason"].as_str().unwrap().contains("stage 2 ($nope)"), "{answer:?}");
+}
+
+#[test]
+fn arrays_in_fields_stay_arrays() {
+    let server = TestServer::new();
+    server.database("shop", &[json!({"_id": "1", "files": [{"path": "a", "size": 1}, {"path": "b"}]})]);
+    let fields = |fields: Value| {
+        let answer = server.post("/shop/_find", &json!({"selector": {}, "fields": fields}));
+        answer.json()["docs"].clone()
+    };
+    assert_eq!(fields(json!(["files.0.path"])), json!([{"files": [{"path": "a"}]}]));
+    assert_eq!(fields(json!(["files[].path"])), json!([{"files": [{"path": "a"}, {"path": "b"}]}]));
+    let missing = server.post("/shop/_find", &json!({"selector": {"files.2": {"$exists": false}}}));
+    assert_eq!(missing.json()["docs"].as_array().unwrap().len(), 1);
 }
 
 #[test]

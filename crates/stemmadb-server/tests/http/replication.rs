@@ -116,6 +116,11 @@ fn continuous_replication_runs_until_cancelled() {
     }
     let jobs = server.get("/_scheduler/jobs").json();
     assert_eq!((&jobs["total_rows"], &jobs["jobs"][0]["id"]), (&json!(1), &begun.json()["_local_id"]));
+    // The lag: everything was read.
+    let pending = || server.get("/_scheduler/jobs").json()["jobs"][0]["info"]["changes_pending"].clone();
+    until("nothing is pending", || pending() == 0);
+    let line = format!("stemma_replication_changes_pending{{job={}}} 0\n", jobs["jobs"][0]["id"]);
+    assert!(server.get("/_node/_local/_prometheus").text.contains(&line), "{line}");
     let cancelled =
         server.post("/_replicate", &json!({"source": "a", "target": "b", "continuous": true, "cancel": true}));
     assert_eq!(cancelled.status, 200, "{cancelled:?}");
@@ -480,7 +485,7 @@ fn changed_filters_start_a_new_replication() {
 }
 
 #[test]
-fn replication_states_are_kept_or_refused() {
+fn replication_states_are_kept() {
     let server = TestServer::new();
     server.database("db", &[]);
     server.database("_replicator", &[]);
@@ -492,11 +497,14 @@ fn replication_states_are_kept_or_refused() {
         "_replication_stats",
     ];
     for field in fields {
-        let refused = server.put("/db/a", &json!({field: "x"}));
-        assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("doc_validation")), "{field}");
-        let rows = server.post("/db/_bulk_docs", &json!({"docs": [{"_id": "a", field: "x"}, {"_id": "b"}]})).json();
-        assert_eq!((&rows[0]["error"], &rows[1]["id"]), (&json!("doc_validation"), &json!("b")), "{rows}");
+        let id = format!("of{field}");
+        assert_eq!(server.put(&format!("/db/{id}"), &json!({field: "x"})).status, 201, "{field}");
+        assert_eq!(server.get(&format!("/db/{id}")).json()[field], "x");
+        let rows = server.post("/db/_find", &json!({"selector": {field: "x"}, "fields": ["_id"]})).json();
+        assert_eq!(rows["docs"], json!([{"_id": id}]), "{field}");
     }
+    let refused = server.put("/db/b", &json!({"_replication_other": "x"}));
+    assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("doc_validation")));
     let body = json!({"source": "db", "target": "copy", "create_target": true, "_replication_state": "error"});
     let written = server.put("/_replicator/a", &body);
     assert_eq!(written.status, 201, "{written:?}");
@@ -505,10 +513,11 @@ fn replication_states_are_kept_or_refused() {
     assert_eq!(read.header("etag"), Some(format!("{}", written.json()["rev"]).as_str()));
     let tag = read.header("etag").unwrap();
     assert_eq!(server.send_as_admin("GET", "/_replicator/a", &[("If-None-Match", tag)], b"").status, 200);
-    // The state of the source's replication is not copied.
+    // A copy of `_replicator` keeps the states.
     let copy = json!({"source": server.url("_replicator"), "target": "backup", "create_target": true});
     let done = server.post("/_replicate", &copy).json();
-    assert_eq!((&done["history"][0]["doc_write_failures"], &done["ok"]), (&json!(1), &json!(true)), "{done}");
+    assert_eq!((&done["history"][0]["doc_write_failures"], &done["ok"]), (&json!(0), &json!(true)), "{done}");
+    assert_eq!(server.get("/backup/a").json()["_replication_state"], "completed");
 }
 
 #[test]

@@ -487,6 +487,34 @@ fn group_level_merges_keys_of_that_length_with_longer_ones() {
 }
 
 #[test]
+fn rows_of_equal_keys_are_ordered_by_value() {
+    let server = TestServer::new();
+    server
+        .database("db", &[json!({"_id": "b", "v": ["z", 2, {"a": 1}, null, 10, [1], true, "a"]}), json!({"_id": "a"})]);
+    let map = "function(doc) { emit('k', 'one'); (doc.v || []).forEach(function(v) { emit('k', v) }); emit('j', 0) }";
+    server.design("db", "d", json!({"views": {"v": {"map": map}}}));
+    let values = |query: &str| {
+        let found = server.get(&format!("/db/_design/d/_view/v?key=%22k%22{query}")).json();
+        found["rows"].as_array().unwrap().iter().map(|row| row["value"].clone()).collect::<Vec<_>>()
+    };
+    let ascending = [
+        json!("one"),
+        json!(2),
+        json!(10),
+        json!(null),
+        json!(true),
+        json!({"a": 1}),
+        json!([1]),
+        json!("a"),
+        json!("one"),
+        json!("z"),
+    ];
+    assert_eq!(values(""), ascending, "documents by id, then numbers, atoms, objects, arrays and strings");
+    let descending: Vec<_> = ascending.into_iter().rev().collect();
+    assert_eq!(values("&descending=true"), descending);
+}
+
+#[test]
 fn map_functions_see_conflicts() {
     let server = TestServer::new();
     server.database("db", &[json!({"_id": "a"}), json!({"_id": "b"})]);

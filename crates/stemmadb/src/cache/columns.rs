@@ -302,7 +302,7 @@ impl Columns {
 
     /// Counts `row_count` rows that one read of a path has visited.
     pub(crate) fn spend(&self, path: PathNumber, row_count: u64) {
-        if self.budget.bytes_max == 0 {
+        if self.budget.bytes_max() == 0 {
             return;
         }
         let now = self.budget.now();
@@ -349,11 +349,10 @@ impl Columns {
         }
         let state = match &built {
             Some(column) => {
-                let used_bytes = self.byte_count.fetch_add(column.byte_count(), MemoryOrdering::Relaxed);
-                debug_assert!(used_bytes + column.byte_count() <= self.budget.bytes_max, "columns stay within memory");
+                self.byte_count.fetch_add(column.byte_count(), MemoryOrdering::Relaxed);
                 ColumnState::Ready { column: Arc::clone(column), last_read: AtomicU64::new(self.budget.now()) }
             }
-            None if estimate.bytes_min.max(self.room()) >= self.budget.bytes_max => ColumnState::TooLarge,
+            None if estimate.bytes_min.max(self.room()) >= self.budget.bytes_max() => ColumnState::TooLarge,
             // Counted anew, and larger than what was tried.
             None => ColumnState::NotBuilt(Demand {
                 rows: 0,
@@ -387,7 +386,7 @@ impl Columns {
     }
 
     fn room(&self) -> u64 {
-        self.budget.bytes_max.saturating_sub(self.byte_count.load(MemoryOrdering::Relaxed))
+        self.budget.bytes_max().saturating_sub(self.byte_count.load(MemoryOrdering::Relaxed))
     }
 
     /// Makes room for `bytes` by dropping columns that were not read since `since`, those first that were not read for
@@ -449,7 +448,7 @@ enum Found {
 /// The bounds on the size and cost of columns.
 #[derive(Debug)]
 struct ColumnBudget {
-    bytes_max: u64,
+    bytes_max: AtomicU64,
     /// An upper bound on every column's estimated cost.
     cost_max: u64,
     opened: Instant,
@@ -458,6 +457,10 @@ struct ColumnBudget {
 }
 
 impl ColumnBudget {
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(MemoryOrdering::Relaxed)
+    }
+
     /// Nanoseconds since the database was opened.
     fn now(&self) -> u64 {
         self.opened.elapsed().as_nanos() as u64
@@ -498,11 +501,30 @@ struct StateColumns {
 impl ColumnCache {
     /// Creates a cache of at most `bytes_max`; estimated costs are capped at `cost_max` rows.
     pub(crate) fn new(bytes_max: u64, cost_max: u64) -> Self {
-        let histogram_bytes = bytes_max / HISTOGRAM_SHARE;
-        let bytes_max = (bytes_max - histogram_bytes).min(u64::from(u32::MAX));
+        let (histogram_bytes, column_bytes) = Self::shares(bytes_max);
+        let bytes_max = AtomicU64::new(column_bytes);
         let budget = ColumnBudget { bytes_max, cost_max, opened: Instant::now(), last_built: AtomicU64::new(0) };
         let histograms = HistogramCache::new(histogram_bytes);
         ColumnCache { histograms, budget: Arc::new(budget), newest: RwLock::new(None) }
+    }
+
+    /// Divides a bound between histograms and columns.
+    fn shares(bytes_max: u64) -> (u64, u64) {
+        let histogram_bytes = bytes_max / HISTOGRAM_SHARE;
+        (histogram_bytes, (bytes_max - histogram_bytes).min(u64::from(u32::MAX)))
+    }
+
+    /// Changes the bound. Drops all columns if they exceed it.
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        let (histogram_bytes, column_bytes) = Self::shares(bytes_max);
+        self.histograms.set_bytes_max(histogram_bytes);
+        self.budget.bytes_max.store(column_bytes, MemoryOrdering::Relaxed);
+        let is_exceeded =
+            |newest: &StateColumns| newest.columns.byte_count.load(MemoryOrdering::Relaxed) > column_bytes;
+        let excess = self.newest.write().take_if(|newest| is_exceeded(newest));
+        if let Some(excess) = excess {
+            excess.columns.retire();
+        }
     }
 
     /// Memory used, in bytes.
@@ -544,7 +566,7 @@ mod tests {
     /// Columns of the paths 1, 2, … with these sizes and times of the last read.
     fn columns(ready: &[(u64, u64)]) -> Columns {
         let budget = ColumnBudget {
-            bytes_max: BYTES_MAX,
+            bytes_max: BYTES_MAX.into(),
             cost_max: u64::MAX,
             opened: Instant::now(),
             last_built: AtomicU64::new(0),

@@ -134,6 +134,13 @@ impl DocumentCache {
         DocumentCache { enabled: Some(EnabledCache { entries, stamps, new_pages: AtomicU32::new(0) }) }
     }
 
+    /// Changes the bound, unless the cache is disabled.
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        if let Some(cache) = &self.enabled {
+            cache.entries.set_capacity(bytes_max.saturating_sub(cache.stamps.byte_count()).max(1));
+        }
+    }
+
     /// Memory used, in bytes.
     pub(crate) fn byte_count(&self) -> u64 {
         self.enabled.as_ref().map_or(0, |cache| cache.entries.weight() + cache.stamps.byte_count())

@@ -29,6 +29,11 @@ impl HistogramCache {
         HistogramCache(Cache::with_weighter(32, bytes_max.max(1), HistogramWeighter))
     }
 
+    /// Changes the bound.
+    pub(super) fn set_bytes_max(&self, bytes_max: u64) {
+        self.0.set_capacity(bytes_max.max(1));
+    }
+
     /// Memory used, in bytes.
     pub(super) fn byte_count(&self) -> u64 {
         self.0.weight()

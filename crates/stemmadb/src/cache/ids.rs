@@ -15,7 +15,7 @@
 //! documents as fit cached, and does not replace them all the time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use quick_cache::{Weighter, sync::Cache};
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ pub(crate) struct IdCache {
     lookups: Box<[AtomicU8]>,
     /// Whether pages are compressed, because they did not fit.
     is_compressed: AtomicBool,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
 }
 
 /// The ids of [`PAGE_NUMBERS`] documents.
@@ -190,8 +190,18 @@ impl IdCache {
             pages: Cache::with_weighter(reserved, bytes_max.max(1), IdPageWeighter),
             lookups: (0..COUNTER_COUNT).map(|_| AtomicU8::new(0)).collect(),
             is_compressed: AtomicBool::new(false),
-            bytes_max,
+            bytes_max: bytes_max.into(),
         }
+    }
+
+    /// Changes the bound; zero disables the cache.
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.pages.set_capacity(bytes_max.max(1));
+    }
+
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// Memory used, in bytes.
@@ -212,7 +222,7 @@ impl IdCache {
         count: usize,
         read: impl FnOnce() -> Result<IdPage>,
     ) -> Result<Option<Arc<IdPage>>> {
-        if self.bytes_max == 0 {
+        if self.bytes_max() == 0 {
             return Ok(None);
         }
         if let Some(found) = self.pages.get(&page) {
@@ -252,7 +262,7 @@ impl IdCache {
 
     /// Whether a further page is likely to replace another once these bytes are added.
     fn is_full_with(&self, bytes: u64) -> bool {
-        self.pages.weight() + bytes > self.bytes_max / 8 * 7
+        self.pages.weight() + bytes > self.bytes_max() / 8 * 7
     }
 
     /// Removes a page that lacks numbers assigned after it was read.

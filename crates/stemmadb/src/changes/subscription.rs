@@ -100,6 +100,18 @@ impl Subscription {
         self.next_until(Some(Instant::now() + timeout))
     }
 
+    /// Calls `callback` now, and whenever there may be a change or the database is closed.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn on_change(&self, callback: impl Fn() + Send + Sync + 'static) {
+        self.listener.on_change(Box::new(move |_| callback()));
+    }
+
+    /// Whether the database is closed and every change was returned.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.batch.is_empty() && self.listener.is_closed_at(self.position)
+    }
+
     fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Change>> {
         loop {
             if let Some(change) = self.batch.pop_front() {

@@ -2,8 +2,10 @@
 //!
 //! A collection is a way to access a database and is not stored: `books` is every document whose id is `books:`
 //! followed by a key. Queries over everything, replication and other languages see the same documents, and a collection
-//! needs no declaration. Its only state is its name and where keys come from.
+//! needs no declaration. Its only state is its name and where keys come from. A [`DeclaredCollection`] declares
+//! indexes, views, expiration and a schema with the type.
 
+mod declared;
 mod entry;
 mod find;
 mod follow;
@@ -22,11 +24,14 @@ use crate::schema::{COLLECTION_END, check_collection_name};
 use crate::value::{Path, Value};
 use crate::{Database, Error, Result};
 
+pub use declared::{Declarations, DeclaredCollection};
 pub use entry::Entry;
 use entry::{KeySource, entry_from, serialize_body};
 pub use find::{FindEntries, FoundEntries};
 pub use follow::{EntryChange, EntryDelta, EntryEvent, EntrySubscription, WatchEntries};
 pub use session::Session;
+#[cfg(feature = "derive")]
+pub use stemmadb_derive::Collection;
 
 /// A typed collection: the documents whose ids begin with the collection's name and a colon. Cheap to clone.
 ///

@@ -78,4 +78,51 @@ impl<'a> Maintenance<'a> {
     pub fn set_revs_limit(&self, revs_limit: usize) {
         self.database.store().parts.set_revs_limit(revs_limit);
     }
+
+    /// Whether the database takes writes: it was opened for writing, and no write to its log has failed. If one has,
+    /// for example on a full disk, the database can be read, and takes writes again once it is closed and opened.
+    ///
+    /// Costs next to nothing.
+    pub fn takes_writes(&self) -> bool {
+        self.database.store().takes_writes()
+    }
+
+    /// Sets whether only deletions are accepted; other writes then return `Unavailable`. Until the database is closed.
+    ///
+    /// A program that keeps some space of a disk in reserve can use it for deletions and for compaction, which free
+    /// space, without other writes taking it.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, ErrorKind};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// let revision = db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// db.maintenance().set_deletions_only(true);
+    /// let refused = db.insert("eden", &serde_json::json!({})).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    /// db.delete("solaris", &revision)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_deletions_only(&self, deletions_only: bool) {
+        self.database.store().set_deletions_only(deletions_only);
+    }
+
+    /// Changes the memory of the open database, in bytes: the size of its read caches, which keep their proportions,
+    /// and that of its memtables. A program with many databases divides its memory among those in use. Until the
+    /// database is closed.
+    ///
+    /// [`Options::cache_bytes`](crate::Options::cache_bytes) and
+    /// [`Options::memory_bytes`](crate::Options::memory_bytes) set them at opening. What exceeds a smaller bound is
+    /// dropped or, if it was not merged yet, merged in the background. Caches disabled at opening stay disabled. Waits
+    /// for a running write.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// let db = Database::in_memory();
+    /// db.maintenance().set_memory(4 << 20, 1 << 20);
+    /// ```
+    pub fn set_memory(&self, cache_bytes: u64, memory_bytes: usize) {
+        self.database.store().set_memory(cache_bytes, memory_bytes);
+    }
 }

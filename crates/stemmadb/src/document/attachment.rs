@@ -22,6 +22,7 @@ const GENERATION: &str = "revpos";
 const MD5: &str = "md5";
 
 const NAME_BYTES_MAX: usize = 1024;
+const CONTENT_TYPE_BYTES_MAX: usize = 1024;
 const COUNT_MAX: usize = 10_000;
 
 /// The description of a document's attachment, without its content.
@@ -84,11 +85,15 @@ impl Attachment {
     /// Describes stored content.
     ///
     /// # Errors
-    /// `Invalid` for a bad name.
+    /// `Invalid` for a bad name, or a content type of more than [`CONTENT_TYPE_BYTES_MAX`].
     pub(crate) fn new(name: &str, content_type: &str, blob: &Blob, generation: u32) -> Result<Self> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('_') {
             return Err(Error::invalid(format!("`{}` can't be the name of a file", name.escape_debug()))
                 .with_hint("1 to 1024 bytes, not beginning with `_`"));
+        }
+        if content_type.len() > CONTENT_TYPE_BYTES_MAX {
+            return Err(Error::invalid(format!("the content type of `{name}` has {} bytes", content_type.len()))
+                .with_hint(format!("at most {CONTENT_TYPE_BYTES_MAX} bytes, such as `image/png`")));
         }
         let (name, content_type) = (name.to_owned(), content_type.to_owned());
         Ok(Attachment { name, content_type, length: blob.length(), digest: blob.digest(), generation, md5: None })

@@ -47,12 +47,6 @@ const EXPLICIT_BYTES_MIN: u64 = 4096;
 /// Frames of a segment are rewritten together until they have this size, in bytes.
 const GROUP_BYTES: usize = 64 << 10;
 
-/// A number that no segment has.
-const NO_SEGMENT: u32 = 0;
-
-/// How many documents are pruned while the writer lock is held.
-const PRUNED_TOGETHER: usize = 256;
-
 /// The approximate maximum size of one append, in bytes. Snapshot records may take far more space than the frame that
 /// they are written for.
 pub(super) const RELOCATION_BYTES: usize = 8 << 20;
@@ -81,7 +75,6 @@ impl Store {
         let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
         self.hide_superseded_revisions()?;
-        self.prune_ancestors()?;
         self.checkpoint()?;
         let bytes_before = self.parts.log.file_bytes()?;
         // Nothing is reused from here on: a reused file keeps its length.
@@ -111,24 +104,6 @@ impl Store {
         meta::put_compacted_before(&mut tree, end)?;
         tree.commit()?;
         self.parts.set_compacted_before(end);
-        Ok(())
-    }
-
-    /// Removes ancestors beyond `revs_limit`, which may have been lowered since their documents were written.
-    fn prune_ancestors(&self) -> Result<()> {
-        let revs_limit = self.parts.revs_limit();
-        let numbers = self.snapshot()?.documents_with_more_revisions(revs_limit)?;
-        for numbers in numbers.chunks(PRUNED_TOGETHER) {
-            self.make_room()?;
-            let mut writer = self.writer.lock();
-            self.refuse_if_closed()?;
-            let snapshot = self.newest_snapshot()?;
-            let mut moved = Relocation::default();
-            for number in numbers {
-                moved.prune(&snapshot, *number, revs_limit)?;
-            }
-            self.append_relocated(&mut writer, moved)?;
-        }
         Ok(())
     }
 
@@ -227,7 +202,7 @@ impl Store {
             return Err(Error::closed("the database is being closed, so compaction ends"));
         }
         self.wait_for_turn();
-        if self.memory_bytes() > self.parts.options.memory_bytes { self.merge_sealed() } else { Ok(()) }
+        if self.memory_bytes() > self.parts.memory_bytes_max() { self.merge_sealed() } else { Ok(()) }
     }
 
     /// Relocates the live records of several frames.
@@ -510,17 +485,6 @@ impl Relocation {
         let row = DocumentRow::encode(&document.snapshot_state(offset))?;
         let length = Record::Snapshot { number: document.state.number, row: &row }.encode(&mut self.payload);
         document.snapshot_record = Some(RecordLocation { position: LogPosition::new(0, offset), length });
-        Ok(())
-    }
-
-    /// Removes the document's ancestors beyond `revs_limit`. A snapshot record makes that permanent.
-    fn prune(&mut self, snapshot: &Snapshot, number: DocumentNumber, revs_limit: usize) -> Result<()> {
-        let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
-        if document.state.tree.prune(revs_limit) {
-            document.state.replay_mode = document.state.replay_mode.after(true);
-            self.write_snapshot_record(snapshot, &mut document, NO_SEGMENT)?;
-        }
-        self.documents.insert(number, document);
         Ok(())
     }
 

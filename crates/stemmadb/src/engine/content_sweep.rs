@@ -25,6 +25,7 @@ pub struct SweepReport {
 impl Store {
     /// Stores content for a document to reference.
     pub(crate) fn store_content(&self, content: &mut dyn Read) -> Result<Arc<Blob>> {
+        self.refuse_if_deletions_only()?;
         self.refuse_if_closed()?;
         self.parts.blobs.store(content).map(Arc::new)
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cache::CacheShares;
+use crate::cache::{CacheBudgets, CacheShares};
 use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
@@ -104,10 +104,15 @@ fn open_locked(
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
 }
 
+/// The budgets of the caches.
+pub(crate) fn cache_budgets(options: &Options) -> CacheBudgets {
+    CacheBudgets::of(options.cache_bytes, options.index_cache_bytes, options.document_cache_bytes)
+}
+
 /// Opens the tree of the database in `vfs`; an empty one if there is none.
 pub(crate) fn open_tree(vfs: Arc<dyn Vfs>, options: &Options) -> Result<Tree> {
     let tree_options = TreeOptions {
-        cache_bytes: CacheShares::of(options.cache_bytes).tree_bytes,
+        cache_bytes: CacheShares::of(cache_budgets(options)).tree_bytes,
         file_bytes: options.tree_file_bytes,
         read_only: options.read_only,
         operator: Arc::new(PostingOperator),

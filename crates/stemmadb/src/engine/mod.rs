@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::cache::CacheShares;
 use crate::document::Document;
 use crate::index::{DeclaredIndexes, DocumentNumber};
 use crate::log::{Level, LogPosition};
@@ -92,6 +93,8 @@ pub(crate) struct Store {
     /// Why no checkpoint has succeeded since a time, if the next one may.
     checkpoint_failure: Mutex<Option<checkpoint::CheckpointFailure>>,
     pace: pace::Pace,
+    /// Whether only deletions are accepted, because there is little space.
+    deletions_only: AtomicBool,
 }
 
 /// The memtables on top of the tree.
@@ -265,10 +268,32 @@ impl Store {
 
     /// Applies each edit independently, in one frame: one edit may fail while the others are committed.
     pub(crate) fn bulk(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
+        self.bulk_with(durability, edits, |_| true, |_, _| Ok(()))
+    }
+
+    /// Like [`Store::bulk`], but stops after an edit whose error `continues` does not accept. `also` then writes in the
+    /// same frame; if it fails, nothing is written.
+    pub(crate) fn bulk_with(
+        &self,
+        durability: Durability,
+        edits: Vec<Edit>,
+        continues: impl Fn(&Error) -> bool,
+        also: impl FnOnce(&mut Transaction<'_>, &[Result<Revision>]) -> Result<()>,
+    ) -> Result<Vec<Result<Revision>>> {
         let prepared: Vec<_> = edits.into_iter().map(|edit| self.parts.prepare(edit)).collect();
         self.write(durability, |transaction| {
             transaction.check_each_edit();
-            Ok(prepared.into_iter().map(|prepared| transaction.stage(prepared?)).collect())
+            let mut outcomes = Vec::with_capacity(prepared.len());
+            for prepared in prepared {
+                let outcome = prepared.and_then(|prepared| transaction.stage(prepared));
+                let stops = outcome.as_ref().is_err_and(|error| !continues(error));
+                outcomes.push(outcome);
+                if stops {
+                    break;
+                }
+            }
+            also(transaction, &outcomes)?;
+            Ok(outcomes)
         })
     }
 
@@ -320,7 +345,7 @@ impl Store {
 
     /// Contents in the log count like memory: recovery reads them after a crash until the memtable is merged.
     fn is_full(&self, memtable: &Memtable) -> bool {
-        memtable.byte_count().max(memtable.content_bytes()) >= self.parts.options.memory_bytes / 2
+        memtable.byte_count().max(memtable.content_bytes()) >= self.parts.memory_bytes_max() / 2
     }
 
     /// Seals the active memtable unless it is empty. The caller holds the writer lock.
@@ -361,6 +386,44 @@ impl Store {
         self.view.read().byte_count()
     }
 
+    /// Changes the memory of the open database: the bounds on its caches and on its memtables. What exceeds the latter
+    /// is merged in the background.
+    pub(crate) fn set_memory(&self, cache_bytes: u64, memory_bytes: usize) {
+        let shares = CacheShares::of(directory::cache_budgets(&self.parts.options).scaled_to(cache_bytes));
+        self.parts.caches.set_bytes_max(shares);
+        self.parts.tree.set_cache_bytes(shares.tree_bytes);
+        // Nothing can be merged into a tree that is read only.
+        if self.parts.options.read_only {
+            return;
+        }
+        self.parts.memory_bytes.store(memory_bytes.max(1 << 20), Ordering::Relaxed);
+        if self.parts.options.background && self.is_full(&self.active_memtable()) {
+            // A running write seals it when it commits.
+            if let Some(mut writer) = self.writer.try_lock() {
+                self.seal_if_full(&mut writer);
+            }
+        }
+    }
+
+    /// Whether the database takes writes: it was opened for writing, and no write or flush of the log has failed.
+    pub(crate) fn takes_writes(&self) -> bool {
+        !self.parts.options.read_only && !self.parts.log.is_poisoned() && self.broken.lock().is_none()
+    }
+
+    /// Sets whether only deletions are accepted.
+    pub(crate) fn set_deletions_only(&self, deletions_only: bool) {
+        self.deletions_only.store(deletions_only, Ordering::Release);
+    }
+
+    /// Returns an error if only deletions are accepted.
+    pub(crate) fn refuse_if_deletions_only(&self) -> Result<()> {
+        match self.deletions_only.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(Error::unavailable("the disk is full: only deletions are accepted")
+                .with_hint("free some space; other writes are accepted again by themselves")),
+        }
+    }
+
     /// Slows a writer down while checkpoints or merges don't keep up.
     fn wait_for_turn(&self) {
         if !self.parts.options.background {
@@ -376,14 +439,14 @@ impl Store {
         let view = self.view.read();
         let used = view.byte_count();
         MemoryUse {
-            free: self.parts.options.memory_bytes.saturating_sub(used),
+            free: self.parts.memory_bytes_max().saturating_sub(used),
             sealed: view.sealed.first().map(|sealed| sealed.memtable.byte_count()),
         }
     }
 
     /// Blocks a writer while the memtables exceed their memory bound. Writers slow down; they are not refused.
     fn wait_for_memory(&self) -> Result<()> {
-        if self.memory_bytes() <= self.parts.options.memory_bytes {
+        if self.memory_bytes() <= self.parts.memory_bytes_max() {
             return Ok(());
         }
         self.stall_count.fetch_add(1, Ordering::Relaxed);
@@ -391,7 +454,7 @@ impl Store {
             return self.checkpoint();
         }
         let mut lock = self.memory_lock.lock();
-        while self.memory_bytes() > self.parts.options.memory_bytes {
+        while self.memory_bytes() > self.parts.memory_bytes_max() {
             self.refuse_if_closed()?;
             self.index_builds.refuse_if_stopped()?;
             self.refuse_if_checkpoints_fail()?;

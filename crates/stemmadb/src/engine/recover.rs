@@ -13,7 +13,7 @@ use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
 use crate::engine::rebuild::BulkReplay;
 use crate::engine::write::Writer;
-use crate::engine::{Store, View, upkeep};
+use crate::engine::{Store, View, directory, upkeep};
 use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
 use crate::layout::meta::Checkpoint;
@@ -181,7 +181,7 @@ impl Store {
         options: crate::options::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            caches: ReadCaches::new(options.cache_bytes, options.column_cost_max),
+            caches: ReadCaches::new(directory::cache_budgets(&options), options.column_cost_max),
             log,
             blobs,
             tree,
@@ -194,6 +194,7 @@ impl Store {
             publisher: publish::Publisher::new(),
             revs_limit: options.revs_limit.max(1).into(),
             compacted_before: LogPosition::START.to_u64().into(),
+            memory_bytes: options.memory_bytes.into(),
             options,
         };
         let writer = Writer {
@@ -222,6 +223,7 @@ impl Store {
             stall_count: 0.into(),
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),
+            deletions_only: false.into(),
         })
     }
 

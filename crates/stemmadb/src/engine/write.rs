@@ -66,6 +66,15 @@ pub(crate) struct PreparedEdit {
     body: PreparedBody,
 }
 
+/// The fields that CouchDB's replicator writes into documents, which may then be copied into any database.
+const REPLICATION_FIELDS: [&str; 5] = [
+    "_replication_state",
+    "_replication_state_time",
+    "_replication_state_reason",
+    "_replication_id",
+    "_replication_stats",
+];
+
 impl StoreParts {
     /// Checks, packs and indexes the edit's body. Needs no lock.
     ///
@@ -91,7 +100,8 @@ impl StoreParts {
             return Err(Error::invalid(format!("a document is a JSON object, not {}", body.kind()))
                 .with_hint("wrap the value in an object, for example {\"value\": …}"));
         };
-        if let Some((name, _)) = fields.iter().find(|(name, _)| name.starts_with('_')) {
+        let is_reserved = |name: &str| name.starts_with('_') && !REPLICATION_FIELDS.contains(&name);
+        if let Some((name, _)) = fields.iter().find(|(name, _)| is_reserved(name)) {
             return Err(Error::invalid(format!("the field name `{name}` is reserved")).with_hint(
                 "top-level names that begin with `_` belong to the database; id and revision are given beside the body",
             ));

@@ -8,6 +8,8 @@
 //!
 //! Concurrency: every method may be called from any thread; each is one transaction.
 
+mod conditional;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crate::options::Durability;
 use crate::sync::Mutex;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
+pub use conditional::{KeyCondition, KeyWrite};
 
 const DIRECTORY: &str = "_local/keys/";
 const NAMESPACE_BYTES_MAX: usize = 100;

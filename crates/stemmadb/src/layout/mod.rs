@@ -202,11 +202,6 @@ impl<'a> DocumentRow<'a> {
         Ok(DocumentState { replay_mode: ReplayMode::Snapshot(location), ..state })
     }
 
-    /// Whether the revision tree may have more than `count` revisions: each takes 16 bytes at least.
-    pub(crate) fn may_have_revisions(&self, count: usize) -> bool {
-        self.tree.len() / 16 > count
-    }
-
     /// The document's state; costs a walk over the revision tree.
     pub(crate) fn state(&self, number: DocumentNumber) -> Result<DocumentState> {
         let mut rest = self.tree;

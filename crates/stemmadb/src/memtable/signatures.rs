@@ -74,6 +74,8 @@ impl Signatures {
     /// Adds the changes of (`path`, `presence`) as of `at`.
     pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut PostingOverlay) {
         let containing = self.containing((path, presence));
+        #[cfg(test)]
+        tests::VISITED.with(|visited| visited.set(visited.get() + containing.len() as u64));
         let deltas = |index: &u32| &self.signatures[*index as usize].deltas;
         let visible = |index: &u32| deltas(index).iter().copied().filter(|(_, delta)| delta.visible(at));
         if let [only] = &containing[..] {
@@ -112,7 +114,15 @@ impl Signatures {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::{Database, Durability, Object, Options, Value};
+
+    thread_local! {
+        /// How many signatures this thread has read.
+        pub(super) static VISITED: Cell<u64> = const { Cell::new(0) };
+    }
 
     /// Reading the paths after a bulk insert of documents without a common field took time quadratic in their number.
     #[test]
@@ -134,5 +144,26 @@ mod tests {
             assert_eq!(overlay.changes().len(), visible);
         }
         assert!(signatures.containing((PathNumber(1), Presence::String)).is_empty());
+    }
+
+    /// Listing the paths of documents with ten fields of their own read every signature for every path, and so
+    /// did each checkpoint while they were written.
+    #[test]
+    fn listing_and_writing_many_paths_reads_each_signature_a_few_times() {
+        const DOCUMENTS: u64 = 1_000;
+        const PATHS: u64 = DOCUMENTS * 10;
+        let db = Database::in_memory_with(Options::new().durability(Durability::None).background(false)).unwrap();
+        VISITED.set(0);
+        for document in 0..DOCUMENTS {
+            let body: Object = (0..10).map(|field| (format!("f{document}x{field}"), Value::from(field))).collect();
+            db.insert(&format!("d{document}"), &Value::Object(body)).unwrap();
+        }
+        assert!(VISITED.get() <= 4 * PATHS, "inserts read {} signatures", VISITED.get());
+        VISITED.set(0);
+        assert_eq!(db.indexes().paths().unwrap().len() as u64, PATHS);
+        assert!(VISITED.get() <= 4 * PATHS, "listing read {} signatures", VISITED.get());
+        VISITED.set(0);
+        db.maintenance().checkpoint().unwrap();
+        assert!(VISITED.get() <= 4 * PATHS, "a checkpoint read {} signatures", VISITED.get());
     }
 }

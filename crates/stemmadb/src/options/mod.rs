@@ -64,6 +64,8 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) memory_bytes: usize,
     pub(crate) cache_bytes: u64,
+    pub(crate) index_cache_bytes: Option<u64>,
+    pub(crate) document_cache_bytes: Option<u64>,
     pub(crate) segment_bytes: u32,
     pub(crate) revs_limit: usize,
     pub(crate) index: Option<Policy>,
@@ -84,6 +86,8 @@ impl Default for Options {
             durability: Durability::Sync,
             memory_bytes: 64 << 20,
             cache_bytes: 256 << 20,
+            index_cache_bytes: None,
+            document_cache_bytes: None,
             segment_bytes: 64 << 20,
             revs_limit: 1000,
             index: None,
@@ -134,6 +138,30 @@ impl Options {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// Sets the memory for caches of the index, in bytes, instead of three quarters of [`Options::cache_bytes`]: ids,
+    /// values of frequently read paths, and the tree, whose share is at least 16 MiB even for zero.
+    ///
+    /// With [`Options::document_cache_bytes`] of zero, queries find their rows in memory and read documents from the
+    /// log, which the operating system caches.
+    ///
+    /// ```
+    /// use stemmadb::Options;
+    /// let options = Options::new().index_cache_bytes(512 << 20).document_cache_bytes(0);
+    /// ```
+    #[must_use]
+    pub fn index_cache_bytes(mut self, bytes: u64) -> Self {
+        self.index_cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the memory for cached documents, in bytes, instead of a quarter of [`Options::cache_bytes`]; zero disables
+    /// the cache.
+    #[must_use]
+    pub fn document_cache_bytes(mut self, bytes: u64) -> Self {
+        self.document_cache_bytes = Some(bytes);
         self
     }
 

@@ -2,16 +2,18 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::execute::Summary;
-use super::execute::aggregate::{SummaryBuilder, canonical};
-use super::find::Find;
-use super::language::document::{DocumentView, value_at};
+use super::execute::aggregate::{CombinedGroup, FigurePath, combined_groups};
+use super::execute::hints;
+use super::find::{Find, GROUP_PATHS_MAX};
 use super::language::selector::Selector;
 use super::plan::Query;
+use super::source::Cancellation;
 use crate::read::Snapshot;
-use crate::value::{ElementPath, Object, Path, Value};
-use crate::{Error, Result};
+use crate::value::{Object, Value};
+use crate::{Error, ErrorKind, Result};
 
 /// The most groups, and the most distinct values of a path.
 const GROUPS_MAX: u64 = 100_000;
@@ -19,14 +21,11 @@ const GROUPS_MAX: u64 = 100_000;
 /// The most figures of one aggregation; each may need its own query.
 const FIGURES_MAX: usize = 100;
 
-/// The most paths to group by at once.
-const GROUP_PATHS_MAX: usize = 8;
-
 /// Figures of the documents that match a selector, as a whole or for each group, described by JSON:
 ///
 /// - `selector`: the documents; by default all of them.
 /// - `group_by`: a path, or an array of paths; one row for each value, or for each combination of values. A path may
-///   enter arrays: `tags[]`.
+///   enter arrays: `tags[]`. See [`GroupBy`](crate::GroupBy).
 /// - `figures`: an object of names and figures: `"count"`, or an object with one of `sum`, `average`, `min`, `max`,
 ///   `distinct` and `count_distinct`, and a path.
 /// - `order_by`: the name of a figure to sort by, `descending`, `skip` and `limit`.
@@ -57,6 +56,10 @@ pub struct Aggregation {
     descending: bool,
     skip: usize,
     limit: usize,
+    cancellation: Option<Cancellation>,
+    /// The time limit, and the deadline of the computation that runs.
+    time: Option<Duration>,
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -75,20 +78,6 @@ enum Function {
     CountDistinct,
 }
 
-/// The values of one group under construction, for each path that figures refer to.
-#[derive(Default)]
-struct PathFigures {
-    numbers: SummaryBuilder,
-    distinct: BTreeMap<Vec<u8>, Value>,
-}
-
-/// One group under construction.
-struct Group {
-    key: Value,
-    count: u64,
-    by_path: BTreeMap<String, PathFigures>,
-}
-
 impl Aggregation {
     /// Parses an aggregation.
     ///
@@ -104,6 +93,9 @@ impl Aggregation {
             descending: false,
             skip: 0,
             limit: usize::MAX,
+            cancellation: None,
+            time: None,
+            deadline: None,
         };
         let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
         for (name, value) in object.iter() {
@@ -138,14 +130,6 @@ impl Aggregation {
         if self.group_by.len() > GROUP_PATHS_MAX {
             return Err(Error::invalid(format!("there are more than {GROUP_PATHS_MAX} paths to group by")));
         }
-        let paths = self.figures.iter().filter_map(|(_, figure)| match figure {
-            Figure::Of(_, path) => Some(path),
-            Figure::Count => None,
-        });
-        if self.reads_documents() && self.group_by.iter().chain(paths).any(|path| ElementPath::is_in(path)) {
-            return Err(Error::invalid("a group by several paths or with distinct values can't enter arrays")
-                .with_hint("group by one path with [], and count, sum or compare"));
-        }
         let is_named = |name: &String| self.figures.iter().any(|(figure, _)| figure == name);
         match &self.order_by {
             Some(name) if !is_named(name) => Err(Error::invalid("`order_by` must name one of the figures")),
@@ -159,14 +143,50 @@ impl Aggregation {
         Aggregation { selector: self.selector.and(selector), ..self }
     }
 
+    /// Stops with `Stopped` once `cancellation` is cancelled.
+    #[must_use]
+    pub fn cancelled_by(self, cancellation: &Cancellation) -> Self {
+        Aggregation { cancellation: Some(cancellation.clone()), ..self }
+    }
+
+    /// Returns a hint for each path that no document has, although it leads to values through an array: `lines.price`
+    /// where the documents have `lines[].price`. Reads no documents.
+    ///
+    /// # Errors
+    /// `Invalid` if a path is malformed.
+    pub fn hints(&self, snapshot: &Snapshot) -> Result<Vec<String>> {
+        let figures = self.figures.iter().filter_map(|(_, figure)| figure.path());
+        let paths: Vec<&str> = self.group_by.iter().map(String::as_str).chain(figures).collect();
+        self.find(snapshot).with_source(|source, query| hints::hints_of(&source, query, &paths))
+    }
+
+    /// Stops the computation with `Stopped` if it takes longer than `time`.
+    #[must_use]
+    pub fn time_limit(self, time: Duration) -> Self {
+        Aggregation { time: Some(time), ..self }
+    }
+
     /// Computes the rows: the value of each group, and its figures by name. Without groups there is one row, whose
     /// value is null; with several paths, the value is an array. Rows are in collation order of the groups, or by the
     /// figure that `order_by` names.
     ///
     /// # Errors
     /// `Invalid` if a path is malformed or a sum exceeds the range of a double; `Stopped` above 100,000 groups or
-    /// distinct values; `Corrupt` if stored bytes are damaged.
+    /// distinct values, or after the time limit; `Corrupt` if stored bytes are damaged.
     pub fn rows(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
+        // The passes share the time.
+        let Some(time) = self.time.filter(|_| self.deadline.is_none()) else { return self.rows_of(snapshot) };
+        let deadline = Instant::now().checked_add(time);
+        Aggregation { deadline, ..self.clone() }.rows_of(snapshot).map_err(|error| match error.kind() {
+            ErrorKind::Stopped if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                Error::stopped(format!("the aggregation took longer than its {} ms", time.as_millis()))
+                    .with_hint("narrow the selector, or allow more time")
+            }
+            _ => error,
+        })
+    }
+
+    fn rows_of(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
         let rows = match self.group_by.as_slice() {
             [] => vec![(Value::Null, self.total(snapshot)?)],
             _ if self.reads_documents() => self.groups_of_documents(snapshot)?,
@@ -185,7 +205,14 @@ impl Aggregation {
     }
 
     fn find(&self, snapshot: &Snapshot) -> Find {
-        snapshot.find(Query::new(self.selector.clone())).rows_max(GROUPS_MAX)
+        let mut find = snapshot.find(Query::new(self.selector.clone())).rows_max(GROUPS_MAX);
+        if let Some(deadline) = self.deadline {
+            find = find.time_limit(deadline.saturating_duration_since(Instant::now()));
+        }
+        match &self.cancellation {
+            Some(cancellation) => find.cancelled_by(cancellation),
+            None => find,
+        }
     }
 
     fn total(&self, snapshot: &Snapshot) -> Result<Object> {
@@ -233,46 +260,14 @@ impl Aggregation {
     /// Groups by any number of paths, by reading the matching documents. A document without a value at one of the paths
     /// is in no group.
     fn groups_of_documents(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
-        let group_paths = self.group_by.iter().map(|path| Path::parse(path)).collect::<Result<Vec<_>>>()?;
-        let figure_paths: BTreeSet<&str> = self.figures.iter().filter_map(|(_, figure)| figure.path()).collect();
-        let figure_paths = figure_paths.into_iter().map(|text| Ok((text, Path::parse(text)?)));
-        let figure_paths = figure_paths.collect::<Result<Vec<_>>>()?;
-        let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
-        let mut distinct_count = 0;
-        for document in snapshot.find(Query::new(self.selector.clone())).run()? {
-            let document = document?;
-            let document = DocumentView::of(&document)?;
-            let mut values = Vec::with_capacity(group_paths.len());
-            for path in &group_paths {
-                values.extend(value_at(path, document)?);
-            }
-            if values.len() < group_paths.len() {
-                continue;
-            }
-            let key = if values.len() == 1 { values.remove(0) } else { Value::Array(values) };
-            let (key_bytes, key) = canonical(&key)?;
-            let group = groups.entry(key_bytes).or_insert_with(|| Group { key, count: 0, by_path: BTreeMap::new() });
-            group.count += 1;
-            for (text, path) in &figure_paths {
-                let Some(value) = value_at(path, document)? else { continue };
-                let figures = match group.by_path.get_mut(*text) {
-                    Some(figures) => figures,
-                    None => group.by_path.entry((*text).to_owned()).or_default(),
-                };
-                let (value_key, value) = canonical(&value)?;
-                if let Value::Number(number) = value {
-                    figures.numbers.add(number, 1);
-                }
-                if self.needs_distinct(text) && figures.distinct.insert(value_key, value).is_none() {
-                    distinct_count += 1;
-                }
-            }
-            if groups.len() as u64 > GROUPS_MAX || distinct_count > GROUPS_MAX {
-                return Err(Error::stopped(format!("there are more than {GROUPS_MAX} groups or distinct values"))
-                    .with_hint("narrow the selector"));
-            }
-        }
-        groups.into_values().map(|group| self.row(group)).collect()
+        let paths: BTreeSet<&str> = self.figures.iter().filter_map(|(_, figure)| figure.path()).collect();
+        let figure_path = |path| FigurePath { path, has_distinct: self.needs_distinct(path) };
+        let figure_paths: Vec<FigurePath<'_>> = paths.iter().copied().map(figure_path).collect();
+        let groups = self
+            .find(snapshot)
+            .with_source(|source, query| combined_groups(source, query, &self.group_by, &figure_paths))?;
+        let paths: Vec<&str> = paths.into_iter().collect();
+        groups.into_iter().map(|group| self.row(group, &paths)).collect()
     }
 
     fn needs_distinct(&self, path: &str) -> bool {
@@ -282,11 +277,11 @@ impl Aggregation {
         })
     }
 
-    fn row(&self, group: Group) -> Result<(Value, Object)> {
-        let none = PathFigures::default();
+    fn row(&self, group: CombinedGroup, paths: &[&str]) -> Result<(Value, Object)> {
         let figure = |figure: &Figure| -> Result<Value> {
-            let Figure::Of(function, path) = figure else { return Ok(group.count.into()) };
-            let figures = group.by_path.get(path).unwrap_or(&none);
+            let Figure::Of(function, path) = figure else { return Ok(group.document_count.into()) };
+            let at = paths.binary_search(&path.as_str()).map_err(|_| Error::internal("a figure has no path"))?;
+            let figures = &group.figures[at];
             Ok(match function {
                 Function::Distinct => figures.distinct.values().cloned().collect::<Vec<_>>().into(),
                 Function::CountDistinct => figures.distinct.len().into(),

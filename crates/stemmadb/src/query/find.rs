@@ -25,7 +25,8 @@ use crate::read::Snapshot;
 use crate::revision::DocumentId;
 use crate::value::{ElementPath, Number, Path, Value};
 
-pub use group_by::GroupBy;
+pub(in crate::query) use group_by::GROUP_PATHS_MAX;
+pub use group_by::{GroupBy, GroupPaths};
 
 /// A query bound to one snapshot of the database. Building it reads nothing; [`Find::run`] and the other terminal
 /// methods execute it.
@@ -254,7 +255,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn distinct(self, path: impl AsRef<str>) -> Result<Vec<Value>> {
-        Ok(self.group_by(path).counts()?.into_iter().map(|(value, _)| value).collect())
+        Ok(self.group_by(path.as_ref()).counts()?.into_iter().map(|(value, _)| value).collect())
     }
 
     /// Returns the smallest value at `path` of the matching documents in collation order, or `None` if no document has
@@ -318,9 +319,9 @@ impl Find {
         Ok(self.summary(path)?.average())
     }
 
-    /// Groups the matching documents by the value at `path`; see [`GroupBy`].
-    pub fn group_by(self, path: impl AsRef<str>) -> GroupBy {
-        GroupBy { find: self, path: path.as_ref().to_owned() }
+    /// Groups the matching documents by the value at a path, or by the values at several; see [`GroupBy`].
+    pub fn group_by(self, paths: impl Into<GroupPaths>) -> GroupBy {
+        GroupBy { find: self, paths: paths.into() }
     }
 
     /// Returns the plan of the query and the estimated number of documents of each step, without running it. Reads a

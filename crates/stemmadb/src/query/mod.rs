@@ -8,6 +8,7 @@
 //! - `plan`: the choice of index operations.
 //! - `source`: what execution reads from a snapshot, and the query limits.
 //! - `execute`: evaluation, ordering, aggregation, explain.
+//! - `pipeline`: aggregation pipelines, whose leading stages are a query.
 
 mod aggregation;
 mod candidates;
@@ -15,6 +16,7 @@ mod execute;
 mod find;
 mod language;
 mod live;
+mod pipeline;
 mod plan;
 mod source;
 
@@ -23,10 +25,11 @@ pub(crate) use candidates::candidates;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]
 use execute::{count, documents, explain, ids, values};
-pub use find::{Find, GroupBy, QueryRows};
+pub use find::{Find, GroupBy, GroupPaths, QueryRows};
 pub(crate) use language::Matcher;
 pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};
+pub use pipeline::{Pipeline, PipelineRows};
 pub use plan::Query;
 pub use source::Cancellation;
 pub(crate) use source::QueryLimits;

@@ -10,8 +10,8 @@ use crate::log::{Blobs, Log, LogPosition};
 use crate::options::Options;
 use crate::publish::Publisher;
 use crate::read::read_timestamp::has_expired;
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{RwLock, refuse_if_cancelled};
 use crate::tree::Tree;
 use crate::value::Shapes;
 
@@ -36,14 +36,17 @@ pub(crate) struct StoreParts {
     pub(crate) revs_limit: AtomicUsize,
     /// The log position of the last explicit compaction: older records of replaced revisions are not read any more.
     pub(crate) compacted_before: AtomicU64,
+    /// The bound on memtables: `Options::memory_bytes` until it is changed.
+    pub(crate) memory_bytes: AtomicUsize,
 }
 
 impl StoreParts {
-    /// Returns an error once the database is closed.
+    /// Returns an error once the database is closed, or the reads of this thread are cancelled.
     ///
     /// # Errors
-    /// `Closed`.
+    /// `Closed`; `Stopped`.
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
+        refuse_if_cancelled()?;
         self.tree.refuse_if_closed()
     }
 
@@ -56,13 +59,17 @@ impl StoreParts {
         self.compacted_before.store(position.to_u64(), Ordering::Release);
     }
 
+    /// The bound on memtables, in bytes.
+    pub(crate) fn memory_bytes_max(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
     /// How many revisions of each branch are kept in a revision tree.
     pub(crate) fn revs_limit(&self) -> usize {
         self.revs_limit.load(Ordering::Relaxed)
     }
 
-    /// Sets how many revisions of each branch are kept. Applied to each document when it is next written, and to all
-    /// by an explicit compaction.
+    /// Sets how many revisions of each branch are kept. Applied to each document when it is next written.
     pub(crate) fn set_revs_limit(&self, revs_limit: usize) {
         self.revs_limit.store(revs_limit.max(1), Ordering::Relaxed);
     }

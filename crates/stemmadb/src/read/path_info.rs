@@ -33,6 +33,7 @@ impl Snapshot {
         // Indexed by path number; a path comes after its parent.
         let mut is_within_array = vec![false];
         for entry in self.paths().entries_since(1) {
+            self.parts.refuse_if_closed()?;
             let parent = is_within_array.get(entry.parent.0 as usize).copied().unwrap_or_default();
             is_within_array.push(parent || entry.step == OwnedStep::Element);
             if matches!(entry.step, OwnedStep::Index(_)) {

@@ -2,7 +2,6 @@
 //!
 //! A lookup searches the memtables from newest to oldest, then the tree. Index lookups are in `postings.rs`.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -251,30 +250,6 @@ impl Snapshot {
 
     pub(crate) fn state_in_memory(&self, number: DocumentNumber) -> Option<Arc<DocumentState>> {
         self.memtables.iter().rev().find_map(|memtable| memtable.document(number, self.at))
-    }
-
-    /// The documents of whose revision tree pruning to `revs_limit` removes something. Reads every row of `docs`.
-    pub(crate) fn documents_with_more_revisions(&self, revs_limit: usize) -> Result<Vec<DocumentNumber>> {
-        let has_more =
-            |state: &DocumentState| state.tree.revision_count() > revs_limit && state.tree.clone().prune(revs_limit);
-        let mut found = Vec::new();
-        let mut rows = self.tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
-        while let Some((key, value)) = rows.next()? {
-            let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
-            let row = DocumentRow::decode(value)?;
-            if row.may_have_revisions(revs_limit)
-                && self.state_in_memory(number).is_none()
-                && has_more(&row.state(number)?)
-            {
-                found.push(number);
-            }
-        }
-        let recent: BTreeSet<DocumentNumber> =
-            self.memtables.iter().flat_map(|memtable| memtable.documents(self.at)).map(|state| state.number).collect();
-        found.extend(
-            recent.into_iter().filter(|number| self.state_in_memory(*number).is_some_and(|state| has_more(&state))),
-        );
-        Ok(found)
     }
 
     /// The documents with several leaves. Reads every row of `docs`.

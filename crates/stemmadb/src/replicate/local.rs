@@ -38,7 +38,8 @@ impl Peer for Database {
         // Writing a checkpoint also advances the newest sequence. If nothing else changed, report no progress, so that
         // no further checkpoint is written.
         if changes.count_up_to(1)? == 0 {
-            return Ok(ChangesPage { leaves: Vec::new(), position: Value::from(since.get()), is_last: true });
+            let (position, pending_count) = (Value::from(since.get()), Some(0));
+            return Ok(ChangesPage { leaves: Vec::new(), position, is_last: true, pending_count });
         }
         let changes = apply_scope(changes, scope)?.limit(count);
         let newest = changes.last_sequence();
@@ -50,7 +51,9 @@ impl Peer for Database {
         }
         let is_last = leaves.len() < count;
         let position = if is_last { newest } else { reached };
-        Ok(ChangesPage { leaves, position: Value::from(position.get()), is_last })
+        // An upper bound: replaced changes and `_local` documents took sequences, too.
+        let pending_count = Some(newest.get().saturating_sub(position.get()));
+        Ok(ChangesPage { leaves, position: Value::from(position.get()), is_last, pending_count })
     }
 
     fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> Result<Vec<MissingRevisions>> {

@@ -37,6 +37,8 @@ pub struct ReplicationStats {
     pub failed_count: u64,
     /// The source position up to which everything was replicated, in the source's own format.
     pub source_position: Value,
+    /// About how many changes of the source were not read yet, if the source knows.
+    pub pending_count: Option<u64>,
 }
 
 /// A replication from one peer to another, of everything unless narrowed.
@@ -184,6 +186,14 @@ impl RunningReplication<'_> {
     /// The errors of the peers; `Stopped` if it was cancelled. It can be called again and continues at its last
     /// position.
     pub fn catch_up(&mut self) -> Result<&ReplicationStats> {
+        self.catch_up_showing(|_| ())
+    }
+
+    /// Same as [`RunningReplication::catch_up`]; calls `progress` with the totals after each page of changes.
+    ///
+    /// # Errors
+    /// Those of [`RunningReplication::catch_up`].
+    pub fn catch_up_showing(&mut self, mut progress: impl FnMut(&ReplicationStats)) -> Result<&ReplicationStats> {
         self.follow_filter_code()?;
         let Replication { source, scope, batch_count, .. } = &self.replication;
         loop {
@@ -193,6 +203,8 @@ impl RunningReplication<'_> {
                 self.replication.transfer_page(&page, &mut self.stats)?;
             }
             self.stats.source_position = page.position.clone();
+            self.stats.pending_count = page.pending_count;
+            progress(&self.stats);
             if self.position.as_ref() != Some(&page.position) {
                 self.position = Some(page.position);
                 self.checkpoints.write(&self.stats)?;

@@ -62,6 +62,8 @@ pub struct ChangesPage {
     pub position: Value,
     /// Whether there are no later changes at present.
     pub is_last: bool,
+    /// About how many later changes there are, if the source knows.
+    pub pending_count: Option<u64>,
 }
 
 /// Revisions of a document that a target lacks. Exchanged between two [`Peer`]s.

@@ -4,8 +4,12 @@
 //! With the feature `shuttle`, for tests only, they are replaced by `shuttle`'s with the same interface: its scheduler
 //! decides at each operation which thread continues, so that tests can try rare interleavings.
 
+mod cancellation;
 #[cfg(feature = "shuttle")]
 mod scheduled;
+
+pub use cancellation::Cancellation;
+pub(crate) use cancellation::refuse_if_cancelled;
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};

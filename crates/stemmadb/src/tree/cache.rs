@@ -4,6 +4,8 @@
 //! Concurrency: any thread may read and insert at any time. Run files never change, so entries are never outdated;
 //! those of a deleted file are evicted as others need their place.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use quick_cache::{Weighter, sync::Cache};
 
 use super::block::Block;
@@ -17,7 +19,7 @@ const BLOCK_SHARE_MIN: u64 = 4;
 /// The blocks of one tree that were read recently, by run file and block number.
 pub(super) struct BlockCache {
     blocks: Cache<(u64, u32), Block, BlockWeighter>,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
     /// The size of the block indexes and filters of all opened files.
     resident_bytes: Mutex<u64>,
 }
@@ -36,7 +38,14 @@ impl BlockCache {
         // An estimate reserves memory: keep idle databases small.
         let count = (bytes_max / super::block::BLOCK_BYTES as u64).clamp(8, 1_024) as usize;
         let blocks = Cache::with_weighter(count, bytes_max, BlockWeighter);
-        BlockCache { blocks, bytes_max, resident_bytes: Mutex::new(0) }
+        BlockCache { blocks, bytes_max: bytes_max.into(), resident_bytes: Mutex::new(0) }
+    }
+
+    /// Changes the budget.
+    pub(super) fn set_bytes_max(&self, bytes_max: u64) {
+        let resident_bytes = self.resident_bytes.lock();
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.limit_blocks(*resident_bytes);
     }
 
     #[inline]
@@ -66,8 +75,9 @@ impl BlockCache {
     }
 
     fn limit_blocks(&self, resident_bytes: u64) {
-        let left = self.bytes_max.saturating_sub(resident_bytes);
-        self.blocks.set_capacity(left.max(self.bytes_max / BLOCK_SHARE_MIN));
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        let left = bytes_max.saturating_sub(resident_bytes);
+        self.blocks.set_capacity(left.max(bytes_max / BLOCK_SHARE_MIN));
     }
 
     /// Memory used, in bytes.

@@ -429,6 +429,11 @@ impl Tree {
         transaction.commit()
     }
 
+    /// Changes the size of the block cache.
+    pub(crate) fn set_cache_bytes(&self, bytes_max: u64) {
+        self.directory.cache.set_bytes_max(bytes_max);
+    }
+
     /// The current size. Reads nothing.
     pub(crate) fn size(&self) -> TreeSize {
         let retired_bytes = self.directory.retired_bytes();

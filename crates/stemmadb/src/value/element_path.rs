@@ -1,5 +1,7 @@
 //! Paths that may enter the elements of arrays, such as `lines[].product`.
 
+use std::fmt;
+
 use super::path::array_position;
 use super::{Path, Value};
 use crate::{Error, Result};
@@ -118,6 +120,28 @@ impl ElementPath {
     }
 }
 
+impl fmt::Display for ElementPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.steps.iter().enumerate() {
+            match step {
+                PathStep::Elements => f.write_str("[]")?,
+                PathStep::Field(name) => {
+                    if at > 0 {
+                        f.write_str(".")?;
+                    }
+                    for character in name.chars() {
+                        if matches!(character, '.' | '\\' | '[') {
+                            f.write_str("\\")?;
+                        }
+                        write!(f, "{character}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 fn take_field(field: &mut String) -> Option<PathStep> {
     (!field.is_empty()).then(|| PathStep::Field(std::mem::take(field).into()))
 }
@@ -174,6 +198,7 @@ mod tests {
     fn only_unescaped_brackets_at_the_end_of_a_name_enter_elements() {
         for text in ["a[]", "a[].b", "a[][]", r"a\\[]", "a.b[]"] {
             assert!(ElementPath::is_in(text), "{text}");
+            assert_eq!(ElementPath::parse(text).expect("a good path").to_string(), text);
         }
         for text in ["", "a", "a[0]", "a[", "a[]b", r"a\[]", r"a\[].b", "a]", "[x]"] {
             assert!(!ElementPath::is_in(text), "{text}");

@@ -1,5 +1,6 @@
 //! The shop benchmark's engines behind one interface. Every write returns only after it is durable.
 
+mod bonsai;
 mod postgres;
 mod postgres_server;
 mod postgres_sql;
@@ -7,9 +8,12 @@ mod sqlite;
 mod stemma;
 mod stemma_http;
 
-use crate::Result;
-use crate::workload::shop::{ProductWithRating, ShopState};
+use std::time::Duration;
 
+use crate::Result;
+use crate::workload::shop::{Operation, Plan, ProductWithRating, ShopState, StepResult};
+
+pub(crate) use bonsai::{BonsaiAccess, BonsaiProgram, BonsaiShop, VERSION as BONSAI_VERSION};
 pub(crate) use postgres::{PostgresShop, PostgresVariant};
 pub(crate) use postgres_server::{PostgresServer, Transport};
 pub(crate) use sqlite::SqliteShop;
@@ -19,7 +23,7 @@ pub(crate) use stemma_http::StemmaHttpShop;
 /// Describes the configuration of all engines, for the report.
 pub(crate) fn settings() -> String {
     let postgres = format!("{}, {}", PostgresServer::settings(), postgres::SETTINGS);
-    [stemma::SETTINGS, stemma_http::SETTINGS, &postgres, sqlite::SETTINGS].join("; ")
+    [stemma::SETTINGS, stemma_http::SETTINGS, &postgres, sqlite::SETTINGS, bonsai::SETTINGS].join("; ")
 }
 
 /// A shop loaded with its initial stock.
@@ -27,11 +31,27 @@ pub(crate) trait Shop {
     /// Opens an agent: a separate connection with prepared statements.
     fn agent(&self) -> Result<Box<dyn Agent + Send + '_>>;
 
+    /// Serves a turn of shoppers with `agent_count` agents in another process, which measures it; `None` if agents of
+    /// this process serve them.
+    fn serve_elsewhere(&self, _agent_count: usize, _plans: &[Plan]) -> Result<Option<ServedTurn>> {
+        Ok(None)
+    }
+
     /// Returns everything that shoppers have changed.
     fn state(&self) -> Result<ShopState>;
 
     /// Closes the shop.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// A served turn.
+pub(crate) struct ServedTurn {
+    /// From the first plan until the last shopper is served.
+    pub(crate) elapsed: Duration,
+    /// Nanoseconds of each step.
+    pub(crate) costs: Vec<(Operation, u64)>,
+    /// Results by plan number within the turn.
+    pub(crate) results: Vec<Vec<StepResult>>,
 }
 
 /// Serves shoppers, one step at a time.

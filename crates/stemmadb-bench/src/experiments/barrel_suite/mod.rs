@@ -25,7 +25,7 @@ const LONG_COUNT: usize = 5;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let server = ServerProcess::start(&bench.scratch.fresh_path("suite")?, "none")?;
-    let corpus = Corpus::generate(Users, bench.scale.query_counts[0]);
+    let corpus = Corpus::generate(Users, bench.scale.query_counts.first());
     let mut drivers: Vec<Box<dyn Driver>> = vec![
         Box::new(LibraryDriver::open(&bench.scratch.fresh_path("suite.stemma")?)?),
         Box::new(HttpDriver::open(server.endpoint(), "http", false)?),

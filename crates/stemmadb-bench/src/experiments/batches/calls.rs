@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{DOCUMENT_BYTES, Documents, heading, insert_concurrently};
+use super::{Commit, DOCUMENT_BYTES, Documents, heading, insert_concurrently};
 use crate::Result;
 use crate::experiments::Bench;
 use crate::harness::{ResultRow, Samples, Unit};
@@ -93,7 +93,8 @@ pub(crate) fn run_child(path: PathBuf, count: usize, writer_count: usize, shares
     if count == 0 {
         return crate::engine::Stemma::open(&path, true, crate::engine::Caching::Default)?.close();
     }
-    insert_concurrently(&path, &documents, writer_count, shares_flushes).map(|_| ())
+    let commit = if shares_flushes { Commit::Grouped } else { Commit::Exclusive };
+    insert_concurrently(&path, &documents, writer_count, commit).map(|_| ())
 }
 
 #[cfg(test)]

@@ -1,13 +1,17 @@
 //! Batch writes (after CouchDB issue COUCHDB-1023): transactions of many documents against single-document
-//! transactions, group commit against exclusive writers, and system calls per document.
+//! transactions, group commit against exclusive writers, delayed commits, writes of the tree per checkpoint, and system
+//! calls per document.
 
 mod calls;
+mod checkpoint;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use stemmadb::Durability;
 
 use super::{Bench, SEED};
 use crate::Result;
@@ -18,7 +22,11 @@ pub(crate) use calls::run_child;
 
 /// Pairs of document count and document size in bytes: the original's first, then a sweep.
 const BATCHES: [(usize, usize); 6] = [(30, 1_000), (30, 4_000), (10, 1_000), (100, 1_000), (1_000, 1_000), (30, 100)];
-const WRITER_COUNTS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const WRITER_COUNTS: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 100, 128, 256];
+/// Numbers of writers whose commits are delayed.
+const DELAYED_WRITER_COUNTS: [usize; 4] = [1, 16, 100, 256];
+/// As long as CouchDB delayed commits.
+const DELAY: Duration = Duration::from_secs(1);
 /// Size of the documents that concurrent writers insert.
 const DOCUMENT_BYTES: usize = 1_000;
 /// Log record overhead per document, in bytes.
@@ -33,6 +41,10 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     for writer_count in WRITER_COUNTS {
         writers(bench, writer_count)?;
     }
+    for writer_count in DELAYED_WRITER_COUNTS {
+        delayed_writers(bench, writer_count)?;
+    }
+    checkpoint::run(bench)?;
     calls::run(bench)
 }
 
@@ -141,19 +153,70 @@ struct WriterRun {
     per_flush: f64,
 }
 
+/// When concurrent inserts return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Commit {
+    /// When a flush that all waiting writers share is done.
+    Grouped,
+    /// When each has been flushed on its own: a lock serializes the inserts.
+    Exclusive,
+    /// When they are written; they are flushed within [`DELAY`].
+    Delayed,
+    /// When they are written; nothing is flushed.
+    Unflushed,
+}
+
+impl Commit {
+    fn durability(self) -> Durability {
+        match self {
+            Commit::Grouped | Commit::Exclusive => Durability::Sync,
+            Commit::Delayed => Durability::Interval(DELAY),
+            Commit::Unflushed => Durability::None,
+        }
+    }
+}
+
+/// Measures concurrent single-document inserts whose commits are delayed, beside durable and unflushed ones.
+fn delayed_writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
+    let rate = format!("{writer_count} writers, delayed commits");
+    if !bench.is_selected(&rate) {
+        return Ok(());
+    }
+    let each_count = (bench.scale.grouped_count / writer_count).max(4);
+    let documents = Documents::make(each_count * writer_count, DOCUMENT_BYTES);
+    let commits = [Commit::Delayed, Commit::Grouped, Commit::Unflushed];
+    let mut samples = [(); 3].map(|()| [(); 2].map(|()| Samples::default()));
+    for _ in 0..bench.scale.repetition_count {
+        for (commit, samples) in commits.into_iter().zip(&mut samples) {
+            let path = bench.scratch.fresh_path("writers.stemma")?;
+            let run = insert_concurrently(&path, &documents, writer_count, commit)?;
+            samples[0].push_repetition(run.each);
+            samples[1].begin_repetition();
+            run.latencies.into_iter().for_each(|latency| samples[1].push(latency));
+        }
+    }
+    let rows = [(rate.clone(), Unit::PerSecond("documents/s")), (format!("{rate}: latency"), Unit::Microseconds)];
+    for (at, (name, unit)) in rows.into_iter().enumerate() {
+        let heading = Heading { durability: "interval", ..heading(bench, &name, documents.0.len(), false, unit) };
+        let [delayed, grouped, unflushed] = samples.each_ref().map(|samples| &samples[at]);
+        bench.push(ResultRow::new(heading, delayed, &[("group-commit", grouped), ("unflushed", unflushed)]))?;
+    }
+    Ok(())
+}
+
 /// Measures concurrent durable single-document inserts, with group commit and with one flush per insert.
 fn writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
     let rate = format!("{writer_count} writers");
     if !bench.is_selected(&rate) {
         return Ok(());
     }
-    let each_count = (bench.scale.synced_count / writer_count).max(4);
+    let each_count = (bench.scale.grouped_count / writer_count).max(4);
     let documents = Documents::make(each_count * writer_count, DOCUMENT_BYTES);
     let [mut ours, mut alone] = [(); 2].map(|()| [(); 3].map(|()| Samples::default()));
     for _ in 0..bench.scale.repetition_count {
-        for (shared, samples) in [(true, &mut ours), (false, &mut alone)] {
-            let run =
-                insert_concurrently(&bench.scratch.fresh_path("writers.stemma")?, &documents, writer_count, shared)?;
+        for (commit, samples) in [(Commit::Grouped, &mut ours), (Commit::Exclusive, &mut alone)] {
+            let path = bench.scratch.fresh_path("writers.stemma")?;
+            let run = insert_concurrently(&path, &documents, writer_count, commit)?;
             samples[0].push_repetition(run.each);
             samples[1].begin_repetition();
             run.latencies.into_iter().for_each(|latency| samples[1].push(latency));
@@ -175,20 +238,15 @@ fn writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Inserts `documents` with concurrent writers. Without shared flushes, a lock serializes the inserts.
-fn insert_concurrently(
-    path: &Path,
-    documents: &Documents,
-    writer_count: usize,
-    shares_flushes: bool,
-) -> Result<WriterRun> {
-    let stemma = Stemma::open(path, true, Caching::Default)?;
+/// Inserts `documents` with concurrent writers.
+fn insert_concurrently(path: &Path, documents: &Documents, writer_count: usize, commit: Commit) -> Result<WriterRun> {
+    let stemma = Stemma::open_durable(path, commit.durability(), Caching::Default)?;
     let exclusive = Mutex::new(());
     let all = documents.all();
     let flushed_before = stemma.flush_count()?;
     let insert = |document: (&str, &str)| -> Result<f64> {
         let start = Instant::now();
-        let guard = (!shares_flushes).then(|| exclusive.lock());
+        let guard = (commit == Commit::Exclusive).then(|| exclusive.lock());
         stemma.insert(&[document])?;
         drop(guard);
         Ok(start.elapsed().as_nanos() as f64)
@@ -229,9 +287,14 @@ mod tests {
     fn exclusive_writers_share_no_flush() {
         let scratch = ScratchDirectory::new(None).unwrap();
         let documents = Documents::make(64, 200);
-        let alone = insert_concurrently(&scratch.fresh_path("alone").unwrap(), &documents, 8, false).unwrap();
+        let alone =
+            insert_concurrently(&scratch.fresh_path("alone").unwrap(), &documents, 8, Commit::Exclusive).unwrap();
         assert_eq!((alone.latencies.len(), alone.per_flush), (64, 1.0));
-        let shared = insert_concurrently(&scratch.fresh_path("shared").unwrap(), &documents, 8, true).unwrap();
+        let shared =
+            insert_concurrently(&scratch.fresh_path("shared").unwrap(), &documents, 8, Commit::Grouped).unwrap();
         assert!(shared.per_flush >= 1.0, "{}", shared.per_flush);
+        // All documents are there, and fewer flushes than documents.
+        let delayed = insert_concurrently(&scratch.fresh_path("delayed").unwrap(), &documents, 8, Commit::Delayed);
+        assert!(delayed.unwrap().per_flush > 1.0);
     }
 }

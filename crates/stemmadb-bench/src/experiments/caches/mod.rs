@@ -1,29 +1,29 @@
-//! DODB's experiment: looking up cars by a unique name, by color and by keyword as the database grows, uncached,
-//! cached, and in memory only.
+//! DODB's experiment: inserting cars, and looking them up by a unique name, by color and by keyword as the database
+//! grows, uncached, with only the index cached, cached, and in memory only.
 //!
 //! The peers implement DODB's layout of files and links, and return what its modes return: cars parsed from JSON files,
-//! or pointers to cars in memory. Stemma returns packed documents; in uncached mode they are deserialized to cars too.
+//! or pointers to cars in memory. Stemma returns packed documents; where documents are not cached, they are
+//! deserialized to cars too.
 
+mod databases;
 mod files;
+mod inserts;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use stemmadb::{Database, Durability, Options, Query, field};
+use stemmadb::{Database, Query, field};
 
-use super::{BATCH_COUNT, Bench};
+use super::Bench;
 use crate::Result;
-use crate::engine::insert_json;
-use crate::harness::{Contender, Random, ResultRow, Samples, Stopwatch, Unit, alternate};
-use crate::workload::{COLOR, Car, Cars, Corpus, KEYWORD, car_name};
-use files::{Files, LookupKind, MemoryIndex};
+use crate::harness::{Contender, ResultRow, Samples, Stopwatch, Unit, alternate};
+use crate::workload::Car;
+use databases::CarDatabases;
+use files::LookupKind;
 
 /// Lookups per turn.
 const LOOKUP_COUNT: usize = 100;
 /// Lookups per sample, because reading the clock is not negligible beside an in-memory lookup.
 const LOOKUPS_PER_SAMPLE: usize = 10;
-/// Large enough for all documents.
-const CACHE_BYTES: u64 = 1 << 30;
 /// Target latencies of a lookup by unique value, in nanoseconds: with caches, and from the page cache.
 const CACHED_NS: f64 = 150.0;
 const UNCACHED_NS: f64 = 5_000.0;
@@ -32,16 +32,19 @@ const UNCACHED_NS: f64 = 5_000.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Uncached,
+    /// Ids and postings, but no documents.
+    CachedIndex,
     Cached,
     RamOnly,
 }
 
 impl Mode {
-    const ALL: [Mode; 3] = [Mode::Uncached, Mode::Cached, Mode::RamOnly];
+    const ALL: [Mode; 4] = [Mode::Uncached, Mode::CachedIndex, Mode::Cached, Mode::RamOnly];
 
     fn name(self) -> &'static str {
         match self {
             Mode::Uncached => "uncached",
+            Mode::CachedIndex => "cached index",
             Mode::Cached => "cached",
             Mode::RamOnly => "RAM only",
         }
@@ -50,8 +53,9 @@ impl Mode {
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let mut cars = CarDatabases::new(bench)?;
-    for &count in bench.scale.car_counts {
-        cars.grow(count)?;
+    for count in bench.scale.car_counts.to_vec() {
+        eprintln!("{count} cars");
+        inserts::grow(bench, &mut cars, count)?;
         for mode in Mode::ALL {
             let names = LookupKind::ALL.map(|kind| format!("{}, {}", kind.name(), mode.name()));
             if names.iter().any(|name| bench.is_selected(name)) {
@@ -66,86 +70,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
             }
         }
     }
-    inserts(bench)
-}
-
-/// The same cars in every contender.
-struct CarDatabases {
-    count: u64,
-    path: PathBuf,
-    in_memory: Database,
-    files: Files,
-    key_index: MemoryIndex,
-    full_cache: MemoryIndex,
-}
-
-fn options() -> Options {
-    Options::new().durability(Durability::None)
-}
-
-fn insert(db: &Database, corpus: &Corpus) -> Result<()> {
-    corpus.batches(BATCH_COUNT).try_for_each(|batch| insert_json(db, Durability::None, &batch))
-}
-
-impl CarDatabases {
-    fn new(bench: &Bench) -> Result<Self> {
-        Ok(CarDatabases {
-            count: 0,
-            path: bench.scratch.fresh_path("cars.stemma")?,
-            in_memory: Database::in_memory_with(options().cache_bytes(CACHE_BYTES))?,
-            files: Files::create(&bench.scratch.fresh_path("cars")?)?,
-            key_index: MemoryIndex::new(false),
-            full_cache: MemoryIndex::new(true),
-        })
-    }
-
-    /// Adds cars until there are `count`, and merges Stemma's memtables.
-    fn grow(&mut self, count: u64) -> Result<()> {
-        eprintln!("{count} cars");
-        let corpus = Corpus::generate_range(Cars, self.count..count);
-        let db = Database::open_with(&self.path, options())?;
-        insert(&db, &corpus)?;
-        db.close()?;
-        insert(&self.in_memory, &corpus)?;
-        self.in_memory.maintenance().checkpoint()?;
-        for number in self.count..count {
-            let car = Car::new(number);
-            self.files.insert(number, &car)?;
-            self.key_index.insert(number, &car);
-            self.full_cache.insert(number, &car);
-        }
-        self.count = count;
-        Ok(())
-    }
-
-    fn open(&self, mode: Mode) -> Result<Database> {
-        Ok(match mode {
-            Mode::Uncached => Database::open_with(&self.path, options().cache_bytes(0))?,
-            Mode::Cached => Database::open_with(&self.path, options().cache_bytes(CACHE_BYTES))?,
-            Mode::RamOnly => self.in_memory.clone(),
-        })
-    }
-
-    /// Returns the values to look up: random names, or one fixed color or keyword.
-    fn values(&self, kind: LookupKind) -> Vec<String> {
-        let mut random = Random::new(self.count);
-        let value = |_| match kind {
-            LookupKind::Index => car_name(random.below(self.count)),
-            LookupKind::Partition => COLOR.to_owned(),
-            LookupKind::Tag => KEYWORD.to_owned(),
-        };
-        (0..LOOKUP_COUNT).map(value).collect()
-    }
-
-    /// Returns the number of cars that match.
-    fn match_count(&self, kind: LookupKind) -> u64 {
-        let has = |number: &u64| match kind {
-            LookupKind::Index => *number == 0,
-            LookupKind::Partition => Car::new(*number).color == COLOR,
-            LookupKind::Tag => Car::new(*number).keywords.iter().any(|keyword| keyword == KEYWORD),
-        };
-        (0..self.count).filter(has).count() as u64
-    }
+    Ok(())
 }
 
 fn lookup_query(kind: LookupKind, value: &str) -> Query {
@@ -193,6 +118,9 @@ fn measure_lookup(bench: &mut Bench, cars: &CarDatabases, ours: &Database, kind:
         Mode::Uncached => vec![
             ("stemma", Box::new(|at| Ok(our_cars(ours, &prepared[at])?.len()))),
             ("files", Box::new(|at| Ok(cars.files.find(kind, &values[at])?.len()))),
+        ],
+        Mode::CachedIndex => vec![
+            ("stemma", Box::new(|at| Ok(our_cars(ours, &prepared[at])?.len()))),
             ("files-cached-index", Box::new(|at| Ok(cars.key_index.find_files(&cars.files, kind, &values[at])?.len()))),
         ],
         Mode::Cached | Mode::RamOnly => vec![
@@ -215,13 +143,18 @@ fn measure_lookup(bench: &mut Bench, cars: &CarDatabases, ours: &Database, kind:
     let mut heading = bench.heading(&name, cars.count, false, Unit::Nanoseconds);
     heading.experiment = "caches";
     heading.rows = Some(match_count);
-    let bound = Samples::from_costs([if mode == Mode::Uncached { UNCACHED_NS } else { CACHED_NS }]);
+    let bound = match mode {
+        Mode::Uncached => Some(UNCACHED_NS),
+        Mode::CachedIndex => None,
+        Mode::Cached | Mode::RamOnly => Some(CACHED_NS),
+    };
+    let bound = bound.filter(|_| kind == LookupKind::Index).map(|bound| Samples::from_costs([bound]));
     let mut peers: Vec<(&str, &Samples)> = lookups[1..].iter().map(|(name, _)| *name).zip(&samples[1..]).collect();
-    if kind == LookupKind::Index {
-        peers.push(("bound", &bound));
+    if let Some(bound) = &bound {
+        peers.push(("bound", bound));
         heading.targets = vec![("bound", 1.0)];
     }
-    bench.push(ResultRow::new(heading, &samples[0], &peers).with_quartiles(&samples[0], &peers))
+    bench.push(ResultRow::new(heading, &samples[0], &peers).with_distributions(&samples[0], &peers))
 }
 
 /// Checks that all contenders find the same cars.
@@ -271,46 +204,6 @@ fn turn(
         if start.elapsed() > budget {
             break;
         }
-    }
-    Ok(())
-}
-
-/// Measures single inserts of cars, without flushes.
-fn inserts(bench: &mut Bench) -> Result<()> {
-    let count = bench.scale.car_counts[0].max(1_000);
-    for mode in [Mode::Cached, Mode::RamOnly] {
-        let name = format!("insert, {}", mode.name());
-        if !bench.is_selected(&name) {
-            continue;
-        }
-        let cars: Vec<(u64, Car)> = (0..count).map(|number| (number, Car::new(number))).collect();
-        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
-        for _ in 0..bench.scale.repetition_count {
-            let db = match mode {
-                Mode::RamOnly => Database::in_memory_with(options())?,
-                _ => Database::open_with(bench.scratch.fresh_path("inserted.stemma")?, options())?,
-            };
-            let start = Instant::now();
-            for (key, car) in &cars {
-                db.insert(&format!("{key:010}"), car)?;
-            }
-            db.close()?;
-            ours.push_repetition(start.elapsed().as_nanos() as f64 / count as f64);
-            let files = Files::create(&bench.scratch.fresh_path("inserted")?)?;
-            let mut full_cache = MemoryIndex::new(true);
-            let start = Instant::now();
-            for (key, car) in &cars {
-                if mode == Mode::Cached {
-                    files.insert(*key, car)?;
-                }
-                full_cache.insert(*key, car);
-            }
-            theirs.push_repetition(start.elapsed().as_nanos() as f64 / count as f64);
-        }
-        let mut heading = bench.heading(&name, count, false, Unit::Microseconds);
-        heading.experiment = "caches";
-        let peer = if mode == Mode::Cached { "files-cached" } else { "maps-in-RAM" };
-        bench.push(ResultRow::new(heading, &ours, &[(peer, &theirs)]))?;
     }
     Ok(())
 }

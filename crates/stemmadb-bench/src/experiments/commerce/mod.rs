@@ -1,8 +1,8 @@
-//! The shop experiment, after BonsaiDb's commerce benchmark: shoppers' operations in Stemma, PostgreSQL and SQLite, all
-//! durable.
+//! The shop experiment, after BonsaiDb's commerce benchmark: shoppers' operations in Stemma, PostgreSQL, SQLite and, if
+//! asked for, BonsaiDb, all durable.
 //!
-//! `--only` selects sizes and plans, such as `small balanced`. Row names have the form `operation: size, agents` or
-//! `total: size plan, agents`; the report has a table for each first part.
+//! `--only` selects sizes and plans, such as `small balanced`. Row names have the form `operation: size plan, agents`
+//! or `total: size plan, agents`; the report has a table for each first part.
 
 mod disk;
 mod notice;
@@ -10,7 +10,7 @@ mod page;
 mod plots;
 mod serve;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -19,12 +19,11 @@ use serve::{ServeTimes, ShopSession};
 
 use super::Bench;
 use crate::engine::shop::{
-    PostgresServer, PostgresShop, PostgresVariant, Shop, SqliteShop, StemmaHttpShop, StemmaShop, Transport,
+    BONSAI_VERSION, BonsaiAccess, BonsaiProgram, BonsaiShop, PostgresServer, PostgresShop, PostgresVariant, Shop,
+    SqliteShop, StemmaHttpShop, StemmaShop, Transport,
 };
 use crate::harness::{Heading, ResultRow, Samples, Unit, remove, sync_file_system};
-use crate::workload::shop::{
-    BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, SIZES, Size, Stock, WRITE_HEAVY,
-};
+use crate::workload::shop::{BALANCED, Operation, Plan, PlanKind, READ_HEAVY, Size, Stock, WRITE_HEAVY};
 use crate::{Failure, Result};
 
 pub(crate) use page::page;
@@ -65,17 +64,35 @@ enum Contender {
     Postgres(PostgresVariant),
     PostgresTcp,
     Sqlite,
+    Bonsai(BonsaiAccess),
 }
 
-const CONTENDERS: [Contender; 4] = [
+/// The contenders in one process; Stemma is first, BonsaiDb last.
+const CONTENDERS: [Contender; 5] = [
     Contender::Stemma,
     Contender::Postgres(PostgresVariant::Tuned),
     Contender::Sqlite,
     Contender::Postgres(PostgresVariant::Literal),
+    Contender::Bonsai(BonsaiAccess::Embedded),
 ];
 
-/// The contenders over the network; Stemma is first.
-const SERVERS: [Contender; 2] = [Contender::StemmaHttp, Contender::PostgresTcp];
+/// The contenders over the network; Stemma is first, BonsaiDb last.
+const SERVERS: [Contender; 3] =
+    [Contender::StemmaHttp, Contender::PostgresTcp, Contender::Bonsai(BonsaiAccess::WebSocket)];
+
+/// The programs that contenders need.
+#[derive(Clone, Copy, Default)]
+struct Programs<'a> {
+    postgres: Option<&'a PostgresServer>,
+    bonsai: Option<&'a BonsaiProgram>,
+}
+
+impl Programs<'_> {
+    /// Returns the contenders that take part: all, or all but BonsaiDb.
+    fn contenders<'c>(&self, all: &'c [Contender]) -> &'c [Contender] {
+        if self.bonsai.is_some() { all } else { &all[..all.len() - 1] }
+    }
+}
 
 impl Contender {
     fn name(self) -> &'static str {
@@ -86,16 +103,13 @@ impl Contender {
             Contender::Postgres(PostgresVariant::Tuned) => "postgresql",
             Contender::Postgres(PostgresVariant::Literal) => "postgresql-literal",
             Contender::Sqlite => "sqlite",
+            Contender::Bonsai(BonsaiAccess::Embedded) => "bonsaidb",
+            Contender::Bonsai(BonsaiAccess::WebSocket) => "bonsaidb-websocket",
         }
     }
 
     /// Loads a new shop at `path` and runs its maintenance; returns the load time alone, in nanoseconds.
-    fn open<'a>(
-        self,
-        path: &Path,
-        server: Option<&'a PostgresServer>,
-        stock: &Stock,
-    ) -> Result<(Box<dyn Shop + 'a>, f64)> {
+    fn open<'a>(self, path: &Path, programs: Programs<'a>, stock: &Stock) -> Result<(Box<dyn Shop + 'a>, f64)> {
         let start = Instant::now();
         let elapsed = || start.elapsed().as_nanos() as f64;
         match self {
@@ -114,9 +128,15 @@ impl Contender {
                     Contender::Postgres(variant) => (variant, Transport::Socket),
                     _ => (PostgresVariant::Tuned, Transport::Tcp),
                 };
-                let shop = PostgresShop::open(server.ok_or("no server was started")?, variant, transport, stock)?;
+                let shop =
+                    PostgresShop::open(programs.postgres.ok_or("no server was started")?, variant, transport, stock)?;
                 let cost = elapsed();
                 shop.run_maintenance()?;
+                Ok((Box::new(shop), cost))
+            }
+            Contender::Bonsai(access) => {
+                let program = programs.bonsai.ok_or("BonsaiDb was not built")?;
+                let (shop, cost) = BonsaiShop::open(program, access, path, stock)?;
                 Ok((Box::new(shop), cost))
             }
             Contender::Sqlite => {
@@ -130,20 +150,26 @@ impl Contender {
 }
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
+    let bonsai = bench.with_bonsaidb.then(BonsaiProgram::build).transpose()?;
     let server = PostgresServer::start(&bench.scratch)?;
     let version = server.version()?;
     bench.results.add_version(&version);
-    let mut embedded = Commerce::new(bench, Some(&server), &CONTENDERS, "");
-    embedded.run(&SIZES)?;
-    let sizes = &SIZES[..bench.scale.network_size_count];
-    Commerce::new(bench, Some(&server), &SERVERS, NETWORK).run(sizes)?;
-    let (stock, _) = SIZES[0].generate(SEED, &BALANCED, 1);
+    if bonsai.is_some() {
+        bench.results.add_version(BONSAI_VERSION);
+    }
+    let programs = Programs { postgres: Some(&server), bonsai: bonsai.as_ref() };
+    let mut embedded = Commerce::new(bench, programs, programs.contenders(&CONTENDERS), "");
+    let sizes = embedded.bench.scale.shop_sizes();
+    embedded.run(&sizes)?;
+    let over_network = &sizes[..bench.scale.network_size_count];
+    Commerce::new(bench, programs, programs.contenders(&SERVERS), NETWORK).run(over_network)?;
+    let (stock, _) = sizes[0].generate(SEED, &BALANCED, 1);
     notice::run(bench, &server, &stock)
 }
 
 struct Commerce<'a> {
     bench: &'a mut Bench,
-    server: Option<&'a PostgresServer>,
+    programs: Programs<'a>,
     /// Stemma is first.
     contenders: &'a [Contender],
     /// Prefix of the row names.
@@ -158,13 +184,8 @@ struct Commerce<'a> {
 type SamplesByContender = Vec<Samples>;
 
 impl<'a> Commerce<'a> {
-    fn new(
-        bench: &'a mut Bench,
-        server: Option<&'a PostgresServer>,
-        contenders: &'a [Contender],
-        prefix: &'static str,
-    ) -> Self {
-        Commerce { bench, server, contenders, prefix, everything: BTreeMap::new(), flushes: 0.0 }
+    fn new(bench: &'a mut Bench, programs: Programs<'a>, contenders: &'a [Contender], prefix: &'static str) -> Self {
+        Commerce { bench, programs, contenders, prefix, everything: BTreeMap::new(), flushes: 0.0 }
     }
 
     fn run(&mut self, sizes: &[Size]) -> Result<()> {
@@ -187,8 +208,6 @@ impl<'a> Commerce<'a> {
 
     fn size(&mut self, size: &Size) -> Result<()> {
         let mut loads = self.empty_samples();
-        let mut flushes = Samples::default();
-        let mut steps: BTreeMap<(Operation, usize), SamplesByContender> = BTreeMap::new();
         let is_selected =
             |kind: &PlanKind| self.bench.is_selected(&format!("{}{} {}", self.prefix, size.name, kind.name));
         let kinds: Vec<PlanKind> = KINDS.into_iter().filter(is_selected).collect();
@@ -198,40 +217,50 @@ impl<'a> Commerce<'a> {
         for kind in kinds {
             let (stock, plans) = size.generate(SEED, &kind, self.bench.scale.shopper_count);
             self.verify(size, &kind, &stock, &plans)?;
-            for agent_count in AGENT_COUNTS {
-                for operation in OPERATIONS {
-                    let samples = steps.entry((operation, agent_count)).or_insert_with(|| self.empty_samples());
-                    samples.iter_mut().for_each(Samples::begin_repetition);
-                }
-                let mut totals = self.empty_samples();
+            for agent_count in agent_counts(self.bench.results.core_count()) {
                 let (times, disk) = self
                     .serve_in_turns(&stock, &plans, agent_count, &mut loads)
                     .map_err(|error| format!("{} {}, {}: {error}", size.name, kind.name, agents(agent_count)))?;
-                for (number, times) in times.into_iter().enumerate() {
-                    let total = times.elapsed.as_nanos() as f64;
-                    totals[number].push(total);
-                    let of_all = vec![0.0; self.contenders.len()];
-                    self.everything.entry(agent_count).or_insert(of_all)[number] += total;
-                    for (operation, cost) in times.costs {
-                        steps.get_mut(&(operation, agent_count)).expect("begun above")[number].push(cost as f64);
-                    }
-                }
-                let bound = disk.map(|disk| {
-                    flushes.begin_repetition();
-                    disk.costs.iter().for_each(|cost| flushes.push(*cost));
-                    self.flushes += disk.total;
-                    Samples::from_costs([disk.total])
-                });
-                let row = format!("{TOTAL}: {} {}, {}", size.name, kind.name, agents(agent_count));
-                self.push_total(row, size.document_count(), &totals, bound.as_ref())?;
+                self.push_run(size, &kind, agent_count, &times, disk.as_ref())?;
             }
-        }
-        for ((operation, agent_count), samples) in steps {
-            let bound = (agent_count == 1 && operation.writes()).then_some(&flushes);
-            self.push_steps(operation, size, agent_count, &samples, bound)?;
         }
         let heading = self.heading(format!("{LOAD}: {}", size.name), size.document_count(), Unit::Milliseconds);
         self.push(heading, &loads, None, None)
+    }
+
+    /// Adds the rows of one run: its total, and each operation.
+    fn push_run(
+        &mut self,
+        size: &Size,
+        kind: &PlanKind,
+        agent_count: usize,
+        times: &[ServeTimes],
+        disk: Option<&Disk>,
+    ) -> Result<()> {
+        let mut totals = self.empty_samples();
+        let mut steps: BTreeMap<Operation, SamplesByContender> = BTreeMap::new();
+        for (number, times) in times.iter().enumerate() {
+            let total = times.elapsed.as_nanos() as f64;
+            totals[number].push(total);
+            let of_all = vec![0.0; self.contenders.len()];
+            self.everything.entry(agent_count).or_insert(of_all)[number] += total;
+            for (operation, cost) in &times.costs {
+                steps.entry(*operation).or_insert_with(|| self.empty_samples())[number].push(*cost as f64);
+            }
+        }
+        let name = format!("{} {}, {}", size.name, kind.name, agents(agent_count));
+        self.flushes += disk.map_or(0.0, |disk| disk.total);
+        let bound = disk.map(|disk| Samples::from_costs([disk.total]));
+        self.push_total(format!("{TOTAL}: {name}"), size.document_count(), &totals, bound.as_ref())?;
+        let flushes = disk.map(|disk| Samples::from_costs(disk.costs.iter().copied()));
+        // With few shoppers, some operations don't occur.
+        for (operation, samples) in steps {
+            let row = format!("{}: {name}", operation.name());
+            let heading = self.heading(row, size.document_count(), Unit::Microseconds);
+            let heading = Heading { note: Some(format!("{} operations", samples[0].count())), ..heading };
+            self.push(heading, &samples, flushes.as_ref().filter(|_| operation.writes()), Some(STEP_TARGET))?;
+        }
+        Ok(())
     }
 
     /// Returns an empty sample list for each contender.
@@ -282,7 +311,7 @@ impl<'a> Commerce<'a> {
         for suffix in ["-wal", "-shm"] {
             remove(&self.bench.scratch.path().join(format!("{name}{suffix}")))?;
         }
-        contender.open(&self.bench.scratch.fresh_path(&name)?, self.server, stock)
+        contender.open(&self.bench.scratch.fresh_path(&name)?, self.programs, stock)
     }
 
     /// Checks every contender's answers and stored data in an untimed pass.
@@ -314,29 +343,13 @@ impl<'a> Commerce<'a> {
         self.push(heading, nanoseconds, bound, Some(target))
     }
 
-    fn push_steps(
-        &mut self,
-        operation: Operation,
-        size: &Size,
-        agent_count: usize,
-        samples: &SamplesByContender,
-        bound: Option<&Samples>,
-    ) -> Result<()> {
-        // With very few shoppers, some operations may not occur.
-        if samples.iter().any(Samples::is_empty) {
-            return Ok(());
-        }
-        let row = format!("{}: {}, {}", operation.name(), size.name, agents(agent_count));
-        let heading = self.heading(row, size.document_count(), Unit::Microseconds);
-        self.push(heading, samples, bound, Some(STEP_TARGET))
-    }
-
     /// Returns the contenders that targets refer to: for steps PostgreSQL and SQLite, for totals PostgreSQL.
     fn target_peers(&self, is_step: bool) -> impl Iterator<Item = &Contender> {
         self.contenders.iter().filter(move |contender| match contender {
             Contender::Postgres(PostgresVariant::Tuned) | Contender::PostgresTcp => true,
             Contender::Sqlite => is_step,
-            Contender::Stemma | Contender::StemmaHttp | Contender::Postgres(PostgresVariant::Literal) => false,
+            Contender::Stemma | Contender::StemmaHttp => false,
+            Contender::Postgres(PostgresVariant::Literal) | Contender::Bonsai(_) => false,
         })
     }
 
@@ -355,9 +368,17 @@ impl<'a> Commerce<'a> {
         let peers: Vec<_> = names.iter().copied().zip(samples).skip(1).collect();
         let bounded: Vec<_> = peers.iter().copied().chain(bound.map(|bound| (BARE_FLUSH, bound))).collect();
         let row = ResultRow::new(heading, &samples[0], &bounded);
-        let row = if is_distribution { row.with_histograms(names[0], &samples[0], &peers) } else { row };
+        let row = match is_distribution {
+            true => row.with_histograms(names[0], &samples[0], &peers).with_distributions(&samples[0], &bounded),
+            false => row,
+        };
         self.bench.push(row)
     }
+}
+
+/// Returns the numbers of agents: always those of [`AGENT_COUNTS`], and two per core as in the original's plot.
+fn agent_counts(core_count: usize) -> BTreeSet<usize> {
+    AGENT_COUNTS.into_iter().chain([2 * core_count]).collect()
 }
 
 fn agents(count: usize) -> String {

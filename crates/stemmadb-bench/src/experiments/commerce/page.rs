@@ -1,7 +1,7 @@
 //! The full tables of the shop experiment.
 
 use super::{EVERYTHING, LOAD, NETWORK, TOTAL};
-use crate::harness::{ResultRow, Results, wide};
+use crate::harness::{ResultRow, Results, distributions, wide};
 use crate::workload::shop::OPERATIONS;
 
 /// Builds the page from `opening` (in which `{command}` is replaced), the facts of the run, and every row.
@@ -31,7 +31,7 @@ pub(crate) fn page(results: &Results, opening: &str, command: &str) -> String {
     for operation in OPERATIONS {
         let name = operation.name();
         let heading = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
-        section(&mut page, &heading, &begins(&format!("{name}: ")));
+        operations(&mut page, &heading, &begins(&format!("{name}: ")));
     }
     section(&mut page, "Load", &begins(&format!("{LOAD}: ")));
     for (heading, name) in [("totals", TOTAL), ("notification of a new cart", "notification")] {
@@ -40,7 +40,7 @@ pub(crate) fn page(results: &Results, opening: &str, command: &str) -> String {
     }
     for operation in OPERATIONS {
         let name = operation.name();
-        section(&mut page, &format!("Over the network: {name}"), &begins(&format!("{NETWORK}{name}: ")));
+        operations(&mut page, &format!("Over the network: {name}"), &begins(&format!("{NETWORK}{name}: ")));
     }
     section(&mut page, "Over the network: load", &begins(&format!("{NETWORK}{LOAD}: ")));
     page
@@ -61,4 +61,11 @@ fn section(page: &mut String, heading: &str, rows: &[&ResultRow]) {
     }
     page.push_str(&format!("\n## {heading}\n\n"));
     page.push_str(&wide(rows));
+}
+
+/// Adds a table with each contender's distribution.
+fn operations(page: &mut String, heading: &str, rows: &[&ResultRow]) {
+    if !rows.is_empty() {
+        page.push_str(&format!("\n## {heading}\n\n{}", distributions(rows)));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AGENT_COUNTS, BARE_FLUSH, CONTENDERS, EVERYTHING, KINDS, TOTAL, agents};
+use super::{AGENT_COUNTS, BARE_FLUSH, CONTENDERS, EVERYTHING, KINDS, NETWORK, SERVERS, TOTAL, agents};
 use crate::harness::{Axis, Figure, Histogram, Panel, ResultRow, Results, Scale, Series};
 use crate::workload::shop::{OPERATIONS, Operation};
 
@@ -11,7 +11,31 @@ pub(crate) fn figures(results: &Results) -> Vec<(String, Figure)> {
     let mut figures = vec![("commerce-overview".to_owned(), overview(results.rows()))];
     let one = |operation| (format!("commerce-{}", file_name(operation)), distribution(operation, results.rows()));
     figures.extend(OPERATIONS.map(one));
+    figures.extend(as_published(results).map(|figure| ("commerce-as-published".to_owned(), figure)));
     figures
+}
+
+/// Draws BonsaiDb's published plot: the time of finding products in the large shop, write-heavy, with two agents per
+/// core; by name, as published, and by id, in one process and over the network.
+fn as_published(results: &Results) -> Option<Figure> {
+    let agents = agents(2 * results.core_count());
+    let panel = |(title, prefix, operation): (&str, &str, Operation)| {
+        let name = format!("{prefix}{}: large writeheavy, {agents}", operation.name());
+        let row = results.rows().iter().find(|row| row.row == name)?;
+        let histograms = row.histograms.iter().map(|(name, histogram)| (name.as_str(), histogram.clone())).collect();
+        Some((format!("{title}, {agents}"), histograms))
+    };
+    let panels: Vec<(String, BTreeMap<&str, Histogram>)> = [
+        ("by name", "", Operation::FindProduct),
+        ("by id", "", Operation::LookupProduct),
+        ("network, by name", NETWORK, Operation::FindProduct),
+        ("network, by id", NETWORK, Operation::LookupProduct),
+    ]
+    .into_iter()
+    .filter_map(panel)
+    .collect();
+    let title = "Finding a product in the large shop, write-heavy".to_owned();
+    (!panels.is_empty()).then(|| share_figure(title, panels))
 }
 
 pub(super) fn file_name(operation: Operation) -> String {
@@ -20,8 +44,12 @@ pub(super) fn file_name(operation: Operation) -> String {
 
 /// Plots an operation's latency over all sizes and plans, with a panel for each number of agents.
 fn distribution(operation: Operation, rows: &[ResultRow]) -> Figure {
-    let panels: Vec<(usize, BTreeMap<&str, Histogram>)> =
-        AGENT_COUNTS.map(|count| (count, histograms(operation, count, rows))).to_vec();
+    let panels = AGENT_COUNTS.map(|count| (agents(count), histograms(operation, count, rows)));
+    share_figure(format!("{}: time taken, all sizes and plans", operation.name()), panels.into())
+}
+
+/// Plots shares of operations by their time, one panel beside the other, with the same axes.
+fn share_figure(title: String, panels: Vec<(String, BTreeMap<&str, Histogram>)>) -> Figure {
     let all: Vec<Vec<(f64, f64)>> = panels.iter().flat_map(|(_, one)| one.values().map(Histogram::shares)).collect();
     let seen = || all.iter().flatten();
     let low = seen().map(|(x, _)| *x).fold(f64::MAX, f64::min);
@@ -30,8 +58,8 @@ fn distribution(operation: Operation, rows: &[ResultRow]) -> Figure {
     let x = Axis { label: "microseconds".to_owned(), scale: Scale::Logarithmic, range: (low, high), ticks: Vec::new() };
     let y =
         Axis { label: "% of operations".to_owned(), scale: Scale::Linear, range: (0.0, 1.05 * top), ticks: Vec::new() };
-    let panel = |(count, histograms): (usize, BTreeMap<&str, Histogram>)| Panel {
-        title: agents(count),
+    let panel = |(title, histograms): (String, BTreeMap<&str, Histogram>)| Panel {
+        title,
         x: x.clone(),
         y: y.clone(),
         series: in_order(|name| {
@@ -39,7 +67,6 @@ fn distribution(operation: Operation, rows: &[ResultRow]) -> Figure {
             Some((shares.into_iter().map(|(x, share)| (x, 100.0 * share)).collect(), true))
         }),
     };
-    let title = format!("{}: time taken, all sizes and plans", operation.name());
     Figure { title, panels: panels.into_iter().map(panel).collect() }
 }
 
@@ -105,7 +132,7 @@ fn seconds<'a>(rows: &'a [ResultRow], part: &str) -> Seconds<'a> {
 
 /// Builds the contenders' series in a fixed order.
 fn in_order(points: impl Fn(&str) -> Option<(Vec<(f64, f64)>, bool)>) -> Vec<Series> {
-    let series = CONTENDERS.iter().filter_map(|contender| {
+    let series = CONTENDERS.iter().chain(&SERVERS).filter_map(|contender| {
         let (points, is_steps) = points(contender.name())?;
         Some(Series { name: contender.name().to_owned(), points, is_steps })
     });

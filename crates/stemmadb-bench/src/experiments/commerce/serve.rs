@@ -14,6 +14,7 @@ use crate::workload::shop::{Operation, Plan, ShopModel, ShopperVisit, Step, Step
 /// An open shop with its agents.
 pub(super) struct ShopSession<'a> {
     shop: &'a dyn Shop,
+    agent_count: usize,
     agents: Vec<Box<dyn Agent + Send + 'a>>,
     times: ServeTimes,
     /// Results by plan number.
@@ -41,11 +42,17 @@ impl<'a> ShopSession<'a> {
     /// Opens `agent_count` agents.
     pub(super) fn open(shop: &'a dyn Shop, agent_count: usize) -> Result<Self> {
         let agents = (0..agent_count).map(|_| shop.agent()).collect::<Result<_>>()?;
-        Ok(ShopSession { shop, agents, times: ServeTimes::default(), results: Vec::new() })
+        Ok(ShopSession { shop, agent_count, agents, times: ServeTimes::default(), results: Vec::new() })
     }
 
     /// Serves the next plans, with all agents in parallel.
     pub(super) fn serve(&mut self, stock: &Stock, plans: &[Plan]) -> Result<()> {
+        if let Some(turn) = self.shop.serve_elsewhere(self.agent_count, plans)? {
+            self.times.elapsed += turn.elapsed;
+            self.times.costs.extend(turn.costs);
+            self.results.extend(turn.results);
+            return Ok(());
+        }
         let (sender, receiver) = sync_channel(2 * self.agents.len());
         let receiver = Mutex::new(receiver);
         let start = Instant::now();
@@ -81,7 +88,7 @@ impl<'a> ShopSession<'a> {
 
     /// Compares every result and the shop's final state with the model.
     pub(super) fn close(self, stock: &Stock, plans: &[Plan]) -> Result<ServeTimes> {
-        check(self.shop, stock, plans, &self.results, self.agents.len() == 1)?;
+        check(self.shop, stock, plans, &self.results, self.agent_count == 1)?;
         Ok(self.times)
     }
 }

@@ -29,8 +29,6 @@ const SUM_TARGET: f64 = 5.0;
 const BEST: &str = "bbolt's best";
 /// Stemma's documents per bulk transaction, which is one log frame.
 const BULK_COUNT: usize = 10_000;
-/// Larger record counts are measured once instead of repeatedly.
-const REPEATED_MAX: u64 = 100_000;
 
 /// A view that maintains the sum.
 const VIEW: &str = r#"{"key": "is_active", "value": "balance", "reduce": "_sum"}"#;
@@ -40,7 +38,7 @@ const OPERATIONS: [&str; 6] = ["insert", "read", "read many", "field sum", "upda
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let bulks = [(false, "single"), (true, "bulk")];
     let mut bolt = None;
-    for &count in bench.scale.record_counts {
+    for count in bench.scale.record_counts.to_vec() {
         for (bulk, mode) in bulks {
             let names = OPERATIONS.map(|operation| format!("{operation}, inserted {mode}"));
             if !names.iter().any(|name| bench.is_selected(name)) {
@@ -153,8 +151,7 @@ fn rows(bench: &mut Bench, bolt: &Bolt, count: u64, bulk: bool, names: &[String;
     let expected = workload.expected_checksums();
     let mut costs: BTreeMap<&'static str, Vec<Costs>> = BTreeMap::new();
     let mut view_costs = Vec::new();
-    let repetition_count = if count <= REPEATED_MAX { bench.scale.repetition_count } else { 1 };
-    for _ in 0..repetition_count {
+    for _ in 0..bench.scale.run_count {
         let mut add = |name: &'static str, (found, each): (Checksums, Costs)| -> Result<()> {
             found.check(name, &expected)?;
             costs.entry(name).or_default().push(each);

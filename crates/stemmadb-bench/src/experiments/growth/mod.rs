@@ -38,9 +38,6 @@ const IDLE_COUNT: usize = 50;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// Number of documents at the end [default: 100,000 at small scale, 5,000,000 at full, 10,000,000 at huge]
-    #[arg(long, value_name = "COUNT")]
-    documents: Option<u64>,
     /// Parts to run, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     parts: Vec<Part>,
@@ -81,7 +78,6 @@ impl Options {
     pub(crate) fn to_arguments(&self) -> String {
         let parts: Vec<String> = self.parts.iter().map(|part| format!("{part:?}").to_lowercase()).collect();
         let options = [
-            ("documents", self.documents.map(|count| count.to_string())),
             ("parts", (!parts.is_empty()).then(|| parts.join(","))),
             ("mixed-seconds", self.mixed_seconds.map(|seconds| seconds.to_string())),
             ("databases", self.databases.map(|count| count.to_string())),
@@ -136,7 +132,7 @@ struct Growth<'b> {
 impl<'b> Growth<'b> {
     fn new(bench: &'b mut Bench, options: Options) -> Result<Self> {
         let scale = &bench.scale;
-        let sizes = sizes(options.documents.unwrap_or(scale.growth_count), scale.growth_count.min(SIZES[0]));
+        let sizes = sizes(scale.growth_count, scale.growth_count.min(SIZES[0]));
         let directory = match &options.keep {
             Some(directory) => {
                 std::fs::create_dir_all(directory)

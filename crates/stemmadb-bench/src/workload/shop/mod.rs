@@ -53,6 +53,7 @@ pub(crate) const SIZES: [Size; 3] = [
 ];
 
 /// A shop's initial contents. Customers, categories, products and orders are numbered from 0 in this order.
+#[derive(Serialize)]
 pub(crate) struct Stock {
     pub(crate) customers: Vec<Customer>,
     pub(crate) categories: Vec<Category>,
@@ -103,7 +104,7 @@ pub(crate) struct Review {
 }
 
 /// A product with its aggregated reviews.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct ProductWithRating {
     pub(crate) id: u32,
     pub(crate) name: String,
@@ -113,13 +114,33 @@ pub(crate) struct ProductWithRating {
 }
 
 /// Aggregated reviews of a product.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Rating {
     pub(crate) total: u32,
     pub(crate) count: u32,
 }
 
 impl Size {
+    /// The least number of documents with orders and reviews.
+    pub(crate) const DOCUMENTS_MIN: u64 = 100;
+
+    /// Returns the size with about `count` documents, in the proportions of the medium one.
+    pub(crate) fn of_documents(count: u64) -> Self {
+        let medium = SIZES[1];
+        let scaled = |part: u32| {
+            let share = u64::from(part) * count / medium.document_count();
+            u32::try_from(share.max(1)).unwrap_or(u32::MAX)
+        };
+        Size {
+            name: "single",
+            customer_count: scaled(medium.customer_count),
+            product_count: scaled(medium.product_count),
+            category_count: scaled(medium.category_count),
+            order_count: scaled(medium.order_count),
+            review_count: scaled(medium.review_count),
+        }
+    }
+
     /// Generates the stock and the plans of `shopper_count` shoppers from one generator.
     pub(crate) fn generate(&self, seed: u64, kind: &PlanKind, shopper_count: usize) -> (Stock, Vec<Plan>) {
         let mut random = Random::new(seed);

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
+
 use super::{Order, ProductWithRating, Rating, Step, Stock};
 use crate::Result;
 
@@ -41,7 +43,7 @@ pub(crate) struct ShopperVisit {
 }
 
 /// The result of one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum StepResult {
     Product(Option<ProductWithRating>),
     Done,

@@ -1,5 +1,7 @@
 //! Shoppers' plans, generated before timing.
 
+use serde::Serialize;
+
 use super::Size;
 use crate::harness::Random;
 
@@ -25,7 +27,7 @@ pub(crate) const OPERATIONS: [Operation; 6] = [
 ];
 
 /// An operation with its arguments. A shopper has at most one cart, and reviews as the customer who checked out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Step {
     /// By name.
     FindProduct(u32),

@@ -60,6 +60,7 @@ test('it creates a database', async () => {
   await shows('/_all_dbs', 'books');
   await page.click('button:has-text("Create Database")');
   await page.fill('#js-new-database-name', 'by-hand');
+  await page.click('label[for="non-partitioned-db"]');
   await page.click('#js-create-database');
   await until('it is there', async () => (await ask('GET', 'by-hand')).doc_count === 0);
   assert.deepEqual(failed, []);

@@ -109,6 +109,13 @@ impl<T> Inbox<T> {
         self.wake();
     }
 
+    /// Whether nothing more will be added, and everything was read.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_closed(&self) -> bool {
+        let state = self.state.lock();
+        state.is_closed && state.missed.is_none() && state.notifications.is_empty()
+    }
+
     /// Returns the next notification, waiting until `deadline`, or without limit if there is none.
     pub(super) fn read(&self, deadline: Option<Instant>) -> InboxRead<T> {
         let mut state = self.state.lock();

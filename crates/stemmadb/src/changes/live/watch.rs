@@ -150,6 +150,12 @@ impl Watch {
         self.watcher.inbox.notify(Box::new(callback));
     }
 
+    /// Whether the database is closed and every notification was read.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_started && self.watcher.inbox.is_closed()
+    }
+
     /// Ends the watch and returns its state, to continue after the database was closed and opened again.
     ///
     /// # Errors

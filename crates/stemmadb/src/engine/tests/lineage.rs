@@ -2,7 +2,7 @@
 
 use super::{assert_sound, book, on_disk_and_in_memory, options};
 use crate::revision::Revision;
-use crate::{Database, Edit, Options};
+use crate::{Database, Edit};
 
 /// Replaces the document `count` times; returns its revisions, oldest first.
 fn replace(db: &Database, id: &str, count: usize) -> Vec<Revision> {
@@ -120,29 +120,6 @@ fn a_relocated_record_leads_to_older_segments() {
     let segments: Vec<u32> = db.store().parts.log.segments().iter().map(|segment| segment.number).collect();
     assert!(segments.contains(&1) && !segments.contains(&2), "{segments:?}");
     assert_stored(&db, "a", &[first, second], 0);
-    assert_sound(&db);
-}
-
-#[test]
-fn compaction_prunes_ancestors_beyond_a_lowered_limit() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("db");
-    let db = Database::open_with(&path, options()).unwrap();
-    let revisions = replace(&db, "a", 9);
-    let young = replace(&db, "b", 1);
-    let known = |db: &Database, id: &str| db.snapshot().unwrap().revisions(id).unwrap()[0].revisions.len();
-    db.maintenance().set_revs_limit(3);
-    assert_eq!(known(&db, "a"), 10);
-    db.maintenance().compact().unwrap();
-    assert_eq!((known(&db, "a"), known(&db, "b")), (3, 2));
-    assert_eq!(db.maintenance().compact().unwrap(), 0);
-    assert_sound(&db);
-    drop(db);
-    std::fs::remove_dir_all(path.join("tree")).unwrap();
-    let db = Database::open_with(&path, Options::new().revs_limit(1000)).unwrap();
-    assert_eq!((known(&db, "a"), known(&db, "b")), (3, 2));
-    assert_eq!(db.get("a").unwrap().unwrap().revision(), revisions.last().unwrap());
-    assert_eq!(db.get("b").unwrap().unwrap().revision(), young.last().unwrap());
     assert_sound(&db);
 }
 

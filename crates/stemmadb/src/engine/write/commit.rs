@@ -34,6 +34,11 @@ impl Transaction<'_> {
         let store = self.store;
         let parts = &store.parts;
 
+        // 0. On a full disk, accept only what helps to free space.
+        if self.staged.iter().any(|edit| !edit.deleted) || self.locals.iter().any(|local| !local.deleted) {
+            store.refuse_if_deletions_only()?;
+        }
+
         // 1. Check unique constraints on the state that the transaction leaves behind.
         self.check_unique_keys()?;
 

@@ -6,7 +6,7 @@ use super::cursor::{self, Batch, Cursor, Hit, HitPosition};
 use crate::cache::CachedResult;
 use crate::document::Document as StoredDocument;
 use crate::index::DocumentNumber;
-use crate::query::language::document::{DocumentView, value_at};
+use crate::query::language::document::DocumentView;
 use crate::query::language::page_token::{Position, QueryHash};
 use crate::query::language::projection::Fields;
 use crate::query::language::selector::Selector;
@@ -320,7 +320,7 @@ fn load_each<S: QuerySource, T>(
 /// Projects a document to the fields; without fields, returns the whole document, `_id` and `_rev` first.
 fn project(fields: Option<&Fields>, document: DocumentView<'_>) -> Result<Value> {
     if let Some(fields) = fields {
-        return fields.project(|path| value_at(path, document));
+        return fields.project(document);
     }
     let mut whole = Object::new();
     whole.insert("_id", document.id);

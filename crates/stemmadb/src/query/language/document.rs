@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::document::Document as StoredDocument;
 use crate::revision::Revision;
-use crate::value::{Kind, PackedValue, Path, Value};
+use crate::value::{Kind, PackedValue, Path, Value, array_position};
 
 /// A borrowed view of a stored document.
 #[derive(Clone, Copy)]
@@ -58,9 +58,9 @@ pub(crate) fn value_at(path: &Path, document: DocumentView<'_>) -> Result<Option
 /// The result of following a path.
 pub(crate) enum PathLookup<'a> {
     Value(PackedValue<'a>),
-    /// The last object on the path has no such field.
+    /// The last object on the path has no such field, or the last array no such position.
     Missing,
-    /// The path passes through a value that has no fields, or through an array without such an element.
+    /// The path passes through a scalar, or names a field of an array.
     Unreachable,
 }
 
@@ -71,6 +71,7 @@ pub(crate) fn find<'a>(path: &Path, value: PackedValue<'a>) -> Result<PathLookup
         current = match (current.child(segment)?, current.kind()) {
             (Some(next), _) => next,
             (None, Kind::Object) => return Ok(PathLookup::Missing),
+            (None, Kind::Array) if array_position(segment).is_some() => return Ok(PathLookup::Missing),
             _ => return Ok(PathLookup::Unreachable),
         };
     }

@@ -46,7 +46,8 @@ pub(crate) struct Leaf {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
     Compare(Comparison, Value),
-    /// The value itself is one of these scalars. Replaces several equalities, one of which must hold.
+    /// The value itself is one of these scalars. Replaces several equalities, one of which must hold, or negated,
+    /// several inequalities, all of which must hold.
     OneOf(Vec<Value>),
     /// The value itself, or an element of it, is listed.
     In(Vec<Value>),
@@ -82,6 +83,7 @@ impl Normal {
                 other => flat.push(other),
             }
         }
+        join_comparisons(&mut flat, true);
         match flat.len() {
             0 => Normal::Everything,
             1 => flat.remove(0),
@@ -100,7 +102,7 @@ impl Normal {
                 other => flat.push(other),
             }
         }
-        join_equalities(&mut flat);
+        join_comparisons(&mut flat, false);
         match flat.len() {
             0 => Normal::Nothing,
             1 => flat.remove(0),
@@ -109,52 +111,58 @@ impl Normal {
     }
 }
 
-/// Merges equalities with scalars on one target into one condition.
-fn join_equalities(alternatives: &mut Vec<Normal>) {
+/// Merges equalities with scalars on one target into one condition; with `negated`, inequalities. So `$nor` of many
+/// equalities asks once which documents have a value.
+fn join_comparisons(conditions: &mut Vec<Normal>, negated: bool) {
     let mut firsts: HashMap<Target, usize> = HashMap::new();
-    let mut joined: Vec<Normal> = Vec::with_capacity(alternatives.len());
-    for alternative in alternatives.drain(..) {
-        match Equality::of(alternative) {
+    let mut joined: Vec<Normal> = Vec::with_capacity(conditions.len());
+    for condition in conditions.drain(..) {
+        match ScalarComparison::of(condition, negated) {
             Err(other) => joined.push(other),
-            Ok(Equality { target, mut values }) => match firsts.get(&target).map(|first| &mut joined[*first]) {
+            Ok(ScalarComparison { target, mut values }) => match firsts.get(&target).map(|first| &mut joined[*first]) {
                 Some(Normal::Leaf(Leaf { check: Check::OneOf(listed), .. })) => listed.append(&mut values),
                 _ => {
                     firsts.insert(target.clone(), joined.len());
-                    joined.push(Normal::Leaf(Leaf { target, negated: false, check: Check::OneOf(values) }));
+                    joined.push(Normal::Leaf(Leaf { target, negated, check: Check::OneOf(values) }));
                 }
             },
         }
     }
     for joined in &mut joined {
-        if let Normal::Leaf(Leaf { check, .. }) = joined
-            && let Check::OneOf(values) = check
+        if let Normal::Leaf(leaf) = joined
+            && let Check::OneOf(values) = &mut leaf.check
         {
             *values = sorted(values);
             if let [only] = values.as_slice() {
-                *check = Check::Compare(Comparison::Equal, only.clone());
+                let comparison = if leaf.negated { Comparison::NotEqual } else { Comparison::Equal };
+                leaf.check = Check::Compare(comparison, only.clone());
+                leaf.negated = false;
             }
         }
     }
-    *alternatives = joined;
+    *conditions = joined;
 }
 
-/// A condition that the value at a target is one of some scalars.
-struct Equality {
+/// A condition that the value at a target is, or is not, one of some scalars.
+struct ScalarComparison {
     target: Target,
     values: Vec<Value>,
 }
 
-impl Equality {
-    /// Returns the condition as an equality, or unchanged as an error.
-    fn of(condition: Normal) -> std::result::Result<Self, Normal> {
+impl ScalarComparison {
+    /// Returns an equality or, with `negated`, an inequality; another condition unchanged as an error.
+    fn of(condition: Normal, negated: bool) -> std::result::Result<Self, Normal> {
+        let wanted = if negated { Comparison::NotEqual } else { Comparison::Equal };
         match condition {
-            Normal::Leaf(Leaf { target, negated: false, check: Check::Compare(Comparison::Equal, value) })
-                if !matches!(value, Value::Array(_) | Value::Object(_)) =>
+            Normal::Leaf(Leaf { target, negated: false, check: Check::Compare(comparison, value) })
+                if comparison == wanted && !matches!(value, Value::Array(_) | Value::Object(_)) =>
             {
-                Ok(Equality { target, values: vec![value] })
+                Ok(ScalarComparison { target, values: vec![value] })
             }
-            Normal::Leaf(Leaf { target, negated: false, check: Check::OneOf(values) }) => {
-                Ok(Equality { target, values })
+            Normal::Leaf(Leaf { target, negated: is_negated, check: Check::OneOf(values) })
+                if is_negated == negated =>
+            {
+                Ok(ScalarComparison { target, values })
             }
             other => Err(other),
         }

@@ -157,7 +157,8 @@ fn denormalize(normal: &Normal) -> Node {
                 Check::OneOf(values) => {
                     let equal = |value: &Value| Test::Compare(Comparison::Equal, value.clone());
                     let each = values.iter().map(|value| Node::Condition(target.clone(), equal(value)));
-                    return Node::Any(each.collect());
+                    let any = Node::Any(each.collect());
+                    return if *negated { Node::Not(Box::new(any)) } else { any };
                 }
                 Check::In(values) if *negated => (Test::NotIn(values.clone()), false),
                 Check::In(values) => (Test::In(values.clone()), false),

@@ -4,7 +4,8 @@
 //! form, nor field access, nor the comparison of packed values.
 //!
 //! The semantics are those of CouchDB's Mango: a negation is pushed down to the conditions and negates each one. A
-//! condition on an absent field is false, negated or not, with one exception: `$exists: false`.
+//! condition on an absent field is false, negated or not, with one exception: `$exists: false`, for which a position
+//! that an array does not have is absent, too.
 
 use super::selector::{Node, Target, Test};
 use crate::value::{Path, Value, collate};
@@ -12,9 +13,9 @@ use crate::value::{Path, Value, collate};
 /// The result of following a path.
 enum ValueLookup<'a> {
     Value(&'a Value),
-    /// The last object on the path has no such field.
+    /// The last object on the path has no such field, or the last array no such position.
     Missing,
-    /// The path passes through a value that has no fields, or through an array without such an element.
+    /// The path passes through a scalar, or names a field of an array.
     Unreachable,
 }
 
@@ -52,8 +53,9 @@ fn find<'a>(path: &Path, value: &'a Value) -> ValueLookup<'a> {
                 Some(next) => next,
                 None => return ValueLookup::Missing,
             },
-            Value::Array(elements) => match index_of(segment).and_then(|index| elements.get(index)) {
-                Some(next) => next,
+            Value::Array(elements) => match index_of(segment).map(|index| elements.get(index)) {
+                Some(Some(next)) => next,
+                Some(None) => return ValueLookup::Missing,
                 None => return ValueLookup::Unreachable,
             },
             _ => return ValueLookup::Unreachable,

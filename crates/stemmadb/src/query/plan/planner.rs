@@ -231,7 +231,8 @@ impl Planner<'_> {
         Node::union([straight, Node::check(through_arrays)])
     }
 
-    /// Documents in which the path ends at an object without such a field.
+    /// Documents in which the path ends at an object without such a field. Those in which it ends at an array without
+    /// such a position are found through the arrays.
     fn missing(&self, path: &Path) -> Node {
         let mut node = Node::Empty;
         let mut parent = Some(PathNumber::ROOT);

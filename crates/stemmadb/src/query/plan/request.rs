@@ -329,6 +329,13 @@ impl Query {
         Query { after: None, sort: Sort::default(), limit: None, skip: 0, ..self.clone() }
     }
 
+    /// The query without order, limit, skip and token, whose number of documents is not limited.
+    pub(in crate::query) fn every_document(&self) -> Query {
+        let mut query = self.unordered();
+        query.limits.rows = None;
+        query
+    }
+
     /// The query restricted to the documents that match `selector`.
     pub(crate) fn within(self, selector: Selector) -> Query {
         Query { selector: selector.and(self.selector), plan_cache: None, ..self }

@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{IndexReader, IndexStatistics, QueryContext, QuerySource, VisitValue};
@@ -16,41 +15,12 @@ use crate::index::{
 };
 use crate::query::language::interval::KeyRange;
 use crate::revision::DocumentId;
+pub use crate::sync::Cancellation;
 use crate::tree::Direction;
 use crate::{Error, Result};
 
 /// The clock is read once per this many steps.
 const STEPS_A_LOOK: u32 = 64;
-
-/// A handle that cancels queries from another thread. Clones cancel the same queries.
-///
-/// ```
-/// # use stemmadb::{Cancellation, Database, ErrorKind, Selector};
-/// # let db = Database::in_memory();
-/// let cancellation = Cancellation::new();
-/// let find = db.find(Selector::everything()).cancelled_by(&cancellation);
-/// cancellation.cancel();
-/// assert_eq!(find.count().unwrap_err().kind(), ErrorKind::Stopped);
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Cancellation(Arc<AtomicBool>);
-
-impl Cancellation {
-    /// Returns a handle that is not cancelled yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Cancels every query that has this handle, now and in future: each fails with `Stopped` at its next step.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether [`Cancellation::cancel`] was called.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The limits of a query; each is optional.
 #[derive(Clone, Debug, Default)]
@@ -91,12 +61,14 @@ impl QueryLimits {
     }
 }
 
-/// A snapshot that enforces the limits of a query.
+/// A snapshot that enforces the limits of a query. Clones share the time limit.
+#[derive(Clone)]
 pub(crate) struct LimitedSource<S> {
     inner: S,
     active: Option<ActiveLimits>,
 }
 
+#[derive(Clone)]
 struct ActiveLimits {
     limits: QueryLimits,
     deadline: Option<Instant>,

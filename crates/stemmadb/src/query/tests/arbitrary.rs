@@ -70,10 +70,17 @@ pub(crate) fn body() -> BoxedStrategy<Value> {
     prop::collection::vec((name(), value()), 0..6).prop_map(object).boxed()
 }
 
+/// A path to a position that arrays here mostly lack, and may continue below it.
+fn position_path() -> BoxedStrategy<String> {
+    let position = prop::sample::select(vec!["0", "1", "2", "3", "7", "18446744073709551616"]);
+    let rest = prop_oneof![3 => Just(""), 1 => Just(".a"), 1 => Just(".0"), 1 => Just(".2")];
+    (name(), position, rest).prop_map(|(name, position, rest)| format!("{name}.{position}{rest}")).boxed()
+}
+
 fn path() -> BoxedStrategy<String> {
     let names = prop::collection::vec(name(), 1..4).prop_map(|names| names.join("."));
-    prop_oneof![12 => names, 1 => Just("_id".to_owned()), 1 => Just("_rev".to_owned()), 1 => Just("_id.a".to_owned())]
-        .boxed()
+    let identities = prop::sample::select(vec!["_id", "_rev", "_id.a"]).prop_map(str::to_owned);
+    prop_oneof![10 => names, 2 => position_path(), 3 => identities].boxed()
 }
 
 /// The paths of sorts.
@@ -95,7 +102,7 @@ fn operator(inner: BoxedStrategy<Value>) -> BoxedStrategy<(&'static str, Value)>
     prop_oneof![
         8 => (compare, value()),
         3 => (list, prop::collection::vec(value(), 0..4).prop_map(Value::Array)),
-        2 => any::<bool>().prop_map(|exists| ("$exists", Value::Bool(exists))),
+        3 => any::<bool>().prop_map(|exists| ("$exists", Value::Bool(exists))),
         1 => kind.prop_map(|kind| ("$type", Value::from(kind))),
         1 => text().prop_map(|prefix| ("$beginsWith", Value::String(prefix))),
         1 => pattern().prop_map(|pattern| ("$regex", pattern)),

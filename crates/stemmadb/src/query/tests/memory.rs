@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::source::{IndexReader, IndexStatistics, QueryContext, VisitValue};
 use crate::document::Document;
@@ -37,6 +38,8 @@ pub(crate) struct MemorySource {
     presence: Postings<Presence>,
     /// Whether its histograms are deliberately wrong: results must not depend on them.
     pub(crate) has_wrong_statistics: bool,
+    /// How often the documents with a value at a path were read.
+    pub(crate) presence_reads: AtomicU64,
 }
 
 impl MemorySource {
@@ -50,6 +53,7 @@ impl MemorySource {
             terms: BTreeMap::new(),
             presence: BTreeMap::new(),
             has_wrong_statistics: false,
+            presence_reads: AtomicU64::new(0),
         }
     }
 
@@ -170,6 +174,7 @@ impl IndexReader for MemorySource {
     }
 
     fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
+        self.presence_reads.fetch_add(1, Ordering::Relaxed);
         let mut union = Union::new();
         for kind in kinds {
             if let Some(documents) = self.presence.get(&(path, *kind)) {

@@ -15,7 +15,7 @@ mod selectors;
 mod whole_database;
 mod write_steps;
 
-pub(super) use queries::{filled, policy};
+pub(super) use queries::{filled, id as id_of, policy};
 
 /// The number of cases of a property test: `STEMMA_QUERY_CASES` if it is set, otherwise `usual`.
 pub(super) fn cases(usual: u32) -> u32 {

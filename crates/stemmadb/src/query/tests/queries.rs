@@ -10,6 +10,7 @@ use super::arbitrary;
 use super::memory::{MemorySource, Stored};
 use crate::document::Document;
 use crate::index::{DocumentNumber, Policy};
+use crate::query::execute::aggregate::distinct;
 use crate::value::{Path, Value, collate};
 use crate::{ErrorKind, Result};
 
@@ -19,7 +20,7 @@ pub(super) fn number(at: usize) -> DocumentNumber {
 }
 
 /// Ids in a different order than numbers.
-pub(super) fn id(at: usize) -> String {
+pub(crate) fn id(at: usize) -> String {
     format!("{}{}", ["b", "a", "c"][at % 3], at)
 }
 
@@ -291,6 +292,28 @@ fn equality_with_an_object_ignores_excluded_paths() {
     );
 }
 
+/// As in CouchDB and MongoDB, the order of an object's fields is part of the object.
+#[test]
+fn objects_are_compared_in_the_order_of_their_fields() {
+    let bodies = [r#"{"o": {"b": 1, "a": 2}}"#, r#"{"o": {"a": 2, "b": 1}}"#, r#"{"o": {"a": 2.0, "b": 1.0}}"#];
+    let source = filled(Policy::default(), &bodies.map(|body| Value::parse(body.as_bytes()).expect("good JSON")));
+    let found = |selector: &str| {
+        let selector = Selector::parse_text(selector).expect("a good selector");
+        let found = all_ids(&source, &Query::new(selector.clone()).sort("o"));
+        assert_eq!(found, expected(&source, &selector, &[("o".to_owned(), false)]), "{selector}");
+        found
+    };
+    assert_eq!(found(r#"{"o": {"$eq": {"a": 2, "b": 1}}}"#), ["a1", "c2"]);
+    assert_eq!(found(r#"{"o": {"$eq": {"b": 1, "a": 2}}}"#), ["b0"]);
+    assert_eq!(found(r#"{"o": {"$in": [{"b": 1, "a": 2}]}}"#), ["b0"]);
+    assert_eq!(found(r#"{"o": {"$gt": {"a": 2, "b": 1}}}"#), ["b0"]);
+    assert_eq!(found("{}"), ["a1", "c2", "b0"]);
+    // Conditions on the fields ignore their order.
+    assert_eq!(found(r#"{"o": {"a": 2, "b": 1}}"#), ["a1", "c2", "b0"]);
+    let groups = distinct(&source, &Query::new(Selector::everything()), "o").expect("sound");
+    assert_eq!(groups.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2, 1]);
+}
+
 #[test]
 fn several_elements_do_not_satisfy_one_elem_match() {
     assert_found(
@@ -306,20 +329,40 @@ fn several_elements_do_not_satisfy_one_elem_match() {
     );
 }
 
+/// The row of a document with these fields.
+fn projected<const N: usize>(body: &str, fields: [&str; N]) -> String {
+    let source = filled(Policy::default(), &[Value::parse(body.as_bytes()).expect("good JSON")]);
+    let query = Query::new(Selector::everything()).fields(fields);
+    let rows: Vec<Value> = values(&source, &query).expect("good").collect::<Result<_>>().expect("sound");
+    rows[0].to_json()
+}
+
 #[test]
 fn fields_are_projected() {
-    let source = filled(
-        Policy::default(),
-        &[Value::parse(br#"{"a": {"b": 1, "c": 2}, "d": [{"e": 3}], "f": null}"#).expect("good JSON")],
-    );
-    let all = Query::new(Selector::everything());
-    let one = |query: Query| {
-        let rows: Vec<Value> = values(&source, &query).expect("good").collect::<Result<_>>().expect("sound");
-        rows[0].to_json()
-    };
-    assert_eq!(one(all.clone().fields(["_id", "a.b", "d.0.e", "x"])), r#"{"_id":"b0","a":{"b":1},"d":{"0":{"e":3}}}"#);
-    assert_eq!(one(all.clone().fields(["a.c", "a", "f"])), r#"{"a":{"b":1,"c":2},"f":null}"#);
-    assert!(one(all).starts_with(r#"{"_id":"b0","_rev":"1-"#));
+    let body = r#"{"a": {"b": 1, "c": 2}, "d": [{"e": 3}], "f": null}"#;
+    assert_eq!(projected(body, ["_id", "a.b", "x", "_id.x"]), r#"{"_id":"b0","a":{"b":1}}"#);
+    assert_eq!(projected(body, ["a.c", "a", "f"]), r#"{"a":{"b":1,"c":2},"f":null}"#);
+    assert_eq!(projected(body, ["a", "a.c", "f.g"]), r#"{"a":{"b":1,"c":2}}"#);
+    assert_eq!(projected(body, [&vec!["a"; 10_000].join(".")]), "{}");
+    assert!(projected(body, []).starts_with(r#"{"_id":"b0","_rev":"1-"#));
+}
+
+/// An array stays an array of those elements that have one of the fields.
+#[test]
+fn fields_within_arrays_are_projected_to_arrays() {
+    let body = r#"{"d": [{"e": 3, "f": 4}, 5, {"e": 6}, {"f": 7}], "g": [], "h": {"0": {"e": 8}}, "m": [[1, 2], [3]]}"#;
+    assert_eq!(projected(body, ["d.0.e"]), r#"{"d":[{"e":3}]}"#);
+    assert_eq!(projected(body, ["d.2.e", "d.1", "d.9"]), r#"{"d":[5,{"e":6}]}"#);
+    assert_eq!(projected(body, ["d.1.e", "d.9", "d.e"]), "{}");
+    assert_eq!(projected(body, ["d[].e"]), r#"{"d":[{"e":3},{"e":6}]}"#);
+    assert_eq!(projected(body, ["d[].f", "d[].e"]), r#"{"d":[{"f":4,"e":3},{"e":6},{"f":7}]}"#);
+    assert_eq!(projected(body, ["d[].f", "d.0.e", "d.2"]), r#"{"d":[{"f":4,"e":3},{"e":6},{"f":7}]}"#);
+    assert_eq!(projected(body, ["d[]"]), r#"{"d":[{"e":3,"f":4},5,{"e":6},{"f":7}]}"#);
+    assert_eq!(projected(body, ["g[].x", "d[].x"]), r#"{"g":[],"d":[]}"#);
+    // A field with a decimal name stays a field.
+    assert_eq!(projected(body, ["h.0.e", "h[].e"]), r#"{"h":{"0":{"e":8}}}"#);
+    assert_eq!(projected(body, ["m[].0"]), r#"{"m":[[1],[3]]}"#);
+    assert_eq!(projected(body, ["m[][]"]), r#"{"m":[[1,2],[3]]}"#);
 }
 
 #[test]

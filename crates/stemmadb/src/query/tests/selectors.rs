@@ -115,6 +115,30 @@ fn missing_matches_only_fields_of_objects() {
 }
 
 #[test]
+fn positions_that_an_array_lacks_are_missing() {
+    let without = ["{}", r#"{"a": []}"#, r#"{"a": [0]}"#, r#"{"a": {}}"#];
+    let with = [r#"{"a": [0, null]}"#, r#"{"a": [0, 1, 2]}"#, r#"{"a": {"1": 0}}"#];
+    // A scalar has neither fields nor positions, as with field names.
+    let no_container = r#"{"a": 5}"#;
+    assert_matches(r#"{"a.1": {"$exists": false}}"#, &without, &[&with[..], &[no_container]].concat());
+    assert_matches(r#"{"$not": {"a.1": {"$exists": true}}}"#, &without, &[&with[..], &[no_container]].concat());
+    assert_matches(r#"{"$not": {"a.1": {"$exists": false}}}"#, &with, &[&without[..], &[no_container]].concat());
+    assert_matches(r#"{"a.1": {"$exists": true}}"#, &with, &[&without[..], &[no_container]].concat());
+    assert_matches(
+        r#"{"a.0.1.b": {"$exists": false}}"#,
+        &[r#"{"a": []}"#, r#"{"a": [[]]}"#, r#"{"a": [[0, {}]]}"#],
+        &[r#"{"a": [[0, {"b": 1}]]}"#, r#"{"a": [[0, 1]]}"#, r#"{"a": ["x"]}"#],
+    );
+    assert_matches(
+        r#"{"a": {"$elemMatch": {"1": {"$exists": false}}}}"#,
+        &[r#"{"a": [[0]]}"#, r#"{"a": [[0, 1], [0]]}"#],
+        &[r#"{"a": [[0, 1]]}"#, r#"{"a": []}"#],
+    );
+    // Other conditions on a missing position stay false, negated or not.
+    assert_matches(r#"{"a.1": {"$ne": 7}}"#, &[with[0], with[1], with[2]], &[&without[..], &[no_container]].concat());
+}
+
+#[test]
 fn operators_on_arrays() {
     assert_matches(
         r#"{"a": {"$in": [1, "x"]}}"#,
@@ -151,6 +175,10 @@ fn operators_on_scalars() {
         &[r#"{"a": 5}"#, r#"{"a": 5.0}"#],
         &[r#"{"a": 5.5}"#, r#"{"a": -3}"#, r#"{"a": "5"}"#],
     );
+    // The remainder has the sign of the integer, as in C, Erlang and MongoDB.
+    assert_matches(r#"{"a": {"$mod": [4, -3]}}"#, &[r#"{"a": -3}"#, r#"{"a": -7}"#], &[r#"{"a": 1}"#, r#"{"a": 5}"#]);
+    assert_matches(r#"{"a": {"$mod": [-4, 1]}}"#, &[r#"{"a": 5}"#, r#"{"a": 1}"#], &[r#"{"a": -3}"#, r#"{"a": -5}"#]);
+    assert_matches(r#"{"a": {"$mod": [4, 0]}}"#, &[r#"{"a": 0}"#, r#"{"a": -8}"#], &[r#"{"a": 2}"#, "{}"]);
     assert_matches(r#"{"a": {"$type": "boolean"}}"#, &[r#"{"a": false}"#], &[r#"{"a": 0}"#, "{}"]);
     assert_matches(r#"{"a": {"$beginsWith": "Jo"}}"#, &[r#"{"a": "John"}"#], &[r#"{"a": "jo"}"#, r#"{"a": ["John"]}"#]);
     assert_matches(r#"{"a": {"$regex": "o.n"}}"#, &[r#"{"a": "John"}"#], &[r#"{"a": "Jon"}"#]);

@@ -23,7 +23,7 @@ fn types_and_values_are_ordered() {
         9007199254740992, 9007199254740993, 9223372036854775807, 18446744073709551615, 1e300, "", "\u0000",
         "\u0000\u0000", "\u0000a", "\u0001", "A", "B", "a", "a\u0000", "a\u0000b", "a\u0001", "aa", "b", "é", "€", "😀",
         [], [null], [null, null], [1], [1, null], [[]], {}, {"a": 1}, {"a": 1, "b": 0}, {"a": 2},
-        {"a": 2, "a\u0000": 1}, {"b": 0}]"#;
+        {"a": 2, "a\u0000": 1}, {"b": 0}, {"b": 0, "a": 1}]"#;
     let ascending = json(ascending);
     let ascending = ascending.as_array().expect("an array");
     for (i, a) in ascending.iter().enumerate() {

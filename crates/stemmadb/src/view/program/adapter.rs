@@ -46,10 +46,14 @@ impl Mapping for ProgramMapping {
         if mapped.len() != documents.len() {
             return Err(Error::internal(format!("`{}` did not map every document", self.name())));
         }
+        let is_partitioned = self.program.is_partitioned();
         let emitted = |(document, rows): (&&Document, Result<Vec<(Value, Value)>>)| {
             let id = document.id().as_str();
-            let stored =
-                |(emitted, value)| (keys::row_key(&keys::key_bytes(&emitted), id), stored_row(&emitted, &value));
+            let partition = is_partitioned.then(|| keys::partition_prefix(keys::partition_of(id)));
+            let stored = |(emitted, value)| {
+                let key = keys::key_bytes_within(partition.as_ref(), &emitted);
+                (keys::row_key(&key, id), stored_row(&emitted, &value))
+            };
             let mut rows: Emitted = rows?.into_iter().map(stored).collect();
             rows.sort_by(|a, b| a.0.cmp(&b.0));
             Ok(rows)

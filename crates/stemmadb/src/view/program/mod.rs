@@ -5,9 +5,10 @@
 //! Internally such a view is a [`Mapping`](super::definition::Mapping) with rows, back references and partial
 //! reductions like any other.
 //!
-//! Layout: a row's key joins the emitted key in ICU collation order (truncated if long) and the document's id; its
-//! value is the length of the emitted key as JSON, that JSON, and the emitted value as JSON (empty for `null`). A
-//! partial reduction is the number of rows, and their reduction by the program's reducer.
+//! Layout: a row's key joins the emitted key in ICU collation order (truncated if long) and the document's id; in a
+//! partitioned view, a hash of the partition precedes both. Its value is the length of the emitted key as JSON, that
+//! JSON, and the emitted value as JSON (empty for `null`). A partial reduction is the number of rows, and their
+//! reduction by the program's reducer.
 
 mod adapter;
 mod keys;
@@ -82,6 +83,13 @@ pub trait ViewProgram: Send + Sync + 'static {
 
     /// Whether design documents are mapped too. Default: false.
     fn includes_design_documents(&self) -> bool {
+        false
+    }
+
+    /// Whether the rows are stored by partition: a document's partition is its id before the first `:`. Each query of
+    /// such a view names a partition, see [`ProgramQuery::within`], and costs as much as that partition's rows.
+    /// Default: false.
+    fn is_partitioned(&self) -> bool {
         false
     }
 

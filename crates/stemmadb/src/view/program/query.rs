@@ -70,6 +70,8 @@ impl RowChoice {
 pub struct ProgramQuery {
     view: ProgramView,
     choice: RowChoice,
+    /// The partition, if the view has partitions.
+    partition: Option<keys::PartitionPrefix>,
     select: Select,
     access: Access,
 }
@@ -82,7 +84,7 @@ impl ProgramView {
     /// Starts a query for all rows.
     pub fn query(&self) -> ProgramQuery {
         let (choice, select) = (RowChoice::default(), Select::default());
-        ProgramQuery { view: self.clone(), choice, select, access: Access::default() }
+        ProgramQuery { view: self.clone(), choice, partition: None, select, access: Access::default() }
     }
 
     /// Updates the view to the newest published sequence.
@@ -106,6 +108,14 @@ impl ProgramQuery {
     /// Selects the rows to read. Default: all.
     pub fn among(mut self, choice: RowChoice) -> Self {
         self.choice = choice;
+        self
+    }
+
+    /// Selects the rows of one partition of a view with partitions; see
+    /// [`ViewProgram::is_partitioned`](crate::views::ViewProgram::is_partitioned). Totals and offsets are then those
+    /// within the partition.
+    pub fn within(mut self, partition: &str) -> Self {
+        self.partition = Some(keys::partition_prefix(partition));
         self
     }
 
@@ -133,23 +143,37 @@ impl ProgramQuery {
         self
     }
 
+    /// The range of all rows of the view, or of its partition.
+    fn whole(&self) -> RowRange {
+        match &self.partition {
+            None => (Vec::new(), None),
+            Some(partition) => {
+                let prefix = keys::row_prefix(partition);
+                let end = prefix_end(&prefix);
+                (prefix, end)
+            }
+        }
+    }
+
     fn ranges(&self) -> Vec<RowRange> {
+        let partition = self.partition.as_ref();
+        let start = |bound: &RowBound| range_start(partition, bound);
+        let end = |bound: &RowBound| range_end(partition, bound);
         match &self.choice {
-            RowChoice::All => vec![(Vec::new(), None)],
+            RowChoice::All => vec![self.whole()],
             RowChoice::Range(lower, upper) => {
-                vec![(lower.as_ref().map(range_start).unwrap_or_default(), upper.as_ref().and_then(range_end))]
+                let (first, last) = self.whole();
+                vec![(lower.as_ref().map_or(first, start), upper.as_ref().map_or(last, end))]
             }
             RowChoice::Keys(keys_wanted) => {
                 let range = |key: &Value| {
-                    let prefix = keys::row_prefix(&keys::key_bytes(key));
+                    let prefix = keys::row_prefix(&keys::key_bytes_within(partition, key));
                     let end = prefix_end(&prefix);
                     (prefix, end)
                 };
                 keys_wanted.iter().map(range).collect()
             }
-            RowChoice::Ranges(ranges) => {
-                ranges.iter().map(|(lower, upper)| (range_start(lower), range_end(upper))).collect()
-            }
+            RowChoice::Ranges(ranges) => ranges.iter().map(|(lower, upper)| (start(lower), end(upper))).collect(),
         }
     }
 
@@ -164,14 +188,13 @@ impl ProgramQuery {
     pub fn rows(self) -> Result<ProgramRows> {
         let reading = self.reading()?;
         let ranges = self.ranges();
-        let total = row_count_of(&partials::reduce_range(&reading.rows, reading.reducer()?, &[], None)?)?;
+        let (first, last) = self.whole();
+        let counted =
+            |from: &[u8], to: Option<&[u8]>| partials::reduce_range(&reading.rows, reading.reducer()?, from, to);
+        let total = row_count_of(&counted(&first, last.as_deref())?)?;
         let before = match ranges.first() {
-            Some((_, Some(to))) if self.select.descending => {
-                partials::reduce_range(&reading.rows, reading.reducer()?, to, None)?
-            }
-            Some((from, _)) if !self.select.descending && !from.is_empty() => {
-                partials::reduce_range(&reading.rows, reading.reducer()?, &[], Some(from))?
-            }
+            Some((_, Some(to))) if self.select.descending => counted(to, last.as_deref())?,
+            Some((from, _)) if !self.select.descending && *from != first => counted(&first, Some(from))?,
             _ => Vec::new(),
         };
         let offset = row_count_of(&before)?.saturating_add(self.select.skip).min(total);
@@ -196,14 +219,15 @@ impl ProgramQuery {
     /// Those of [`ProgramQuery::rows`].
     pub fn groups(self, level: Option<usize>) -> Result<ProgramGroups> {
         let reading = self.reading()?;
+        let partition = self.partition;
         let select = Select { ranges: Some(self.ranges()), ..self.select };
-        Ok(ProgramGroups(select.groups(reading, level)))
+        Ok(ProgramGroups { groups: select.groups(reading, level), partition })
     }
 }
 
 /// The inclusive start of the rows within a lower bound.
-fn range_start(bound: &RowBound) -> Vec<u8> {
-    let key = keys::key_bytes(&bound.key);
+fn range_start(partition: Option<&keys::PartitionPrefix>, bound: &RowBound) -> Vec<u8> {
+    let key = keys::key_bytes_within(partition, &bound.key);
     match (&bound.id, bound.is_inclusive) {
         (None, true) => keys::row_prefix(&key),
         (None, false) => prefix_end(&keys::row_prefix(&key)).unwrap_or_default(),
@@ -213,8 +237,8 @@ fn range_start(bound: &RowBound) -> Vec<u8> {
 }
 
 /// The exclusive end of the rows within an upper bound.
-fn range_end(bound: &RowBound) -> Option<Vec<u8>> {
-    let key = keys::key_bytes(&bound.key);
+fn range_end(partition: Option<&keys::PartitionPrefix>, bound: &RowBound) -> Option<Vec<u8>> {
+    let key = keys::key_bytes_within(partition, &bound.key);
     match (&bound.id, bound.is_inclusive) {
         (None, true) => prefix_end(&keys::row_prefix(&key)),
         (None, false) => Some(keys::row_prefix(&key)),
@@ -279,17 +303,20 @@ impl Iterator for ProgramRows {
 
 /// The groups of a query in order: key and reduction. Iteration ends after an error. See
 /// [`ViewProgram`](crate::views::ViewProgram) for an example.
-pub struct ProgramGroups(RawGroups);
+pub struct ProgramGroups {
+    groups: RawGroups,
+    partition: Option<keys::PartitionPrefix>,
+}
 
 impl ProgramGroups {
     /// The sequence up to which changes are included in the groups.
     pub fn sequence(&self) -> Sequence {
-        self.0.position()
+        self.groups.position()
     }
 }
 
 /// Returns the group key of a row with this value, and the common prefix of the row keys of its group.
-fn group_of(value: &[u8], level: Option<usize>) -> Result<(Value, Vec<u8>)> {
+fn group_of(value: &[u8], level: Option<usize>, partition: Option<&keys::PartitionPrefix>) -> Result<(Value, Vec<u8>)> {
     let (emitted, _) = decode_row(value)?;
     Ok(match (level, emitted) {
         // A key of exactly `level` elements is in the group of longer keys that begin with it.
@@ -297,11 +324,11 @@ fn group_of(value: &[u8], level: Option<usize>) -> Result<(Value, Vec<u8>)> {
             if level < elements.len() || level == elements.len() && keys::is_complete_prefix(&elements) =>
         {
             elements.truncate(level);
-            let prefix = keys::row_prefix_for_elements(&elements);
+            let prefix = keys::row_prefix_for_elements(partition, &elements);
             (elements.into(), prefix)
         }
         (_, emitted) => {
-            let prefix = keys::row_prefix(&keys::key_bytes(&emitted));
+            let prefix = keys::row_prefix(&keys::key_bytes_within(partition, &emitted));
             (emitted, prefix)
         }
     })
@@ -311,9 +338,10 @@ impl Iterator for ProgramGroups {
     type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let read = self.0.next_by(|_, value, level| group_of(value, level));
+        let partition = self.partition.as_ref();
+        let read = self.groups.next_by(|_, value, level| group_of(value, level, partition));
         if read.is_err() {
-            self.0.end();
+            self.groups.end();
         }
         read.transpose()
     }

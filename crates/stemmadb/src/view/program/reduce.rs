@@ -159,7 +159,7 @@ impl ReduceFunctions for ProgramFunctions<'_> {
 
     fn row(&self, key: &[u8], value: &[u8]) -> Result<ProgramRow> {
         let (emitted, value) = decode_row(value)?;
-        Ok(ProgramRow { id: keys::id_of(key, &emitted), key: emitted, value })
+        Ok(ProgramRow { id: keys::id_of(key, &emitted, self.0.is_partitioned()), key: emitted, value })
     }
 
     fn reduce(&self, rows: &[ProgramRow]) -> Result<Value> {

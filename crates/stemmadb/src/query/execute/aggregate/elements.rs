@@ -128,7 +128,7 @@ impl<S: QuerySource> Scan<S> {
     }
 }
 
-fn push_scalar(value: &Value, values: &mut Vec<Value>) {
+pub(super) fn push_scalar(value: &Value, values: &mut Vec<Value>) {
     if !matches!(value, Value::Array(_) | Value::Object(_)) {
         values.push(value.clone());
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use super::elements::{ValuePath, visit_groups};
 use super::scan::{Scan, canonical};
-use super::{Summary, SummaryBuilder, VALUE_BYTES};
+use super::{SUMMARY_BYTES, Summary, SummaryBuilder, VALUE_BYTES};
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, Presence};
 use crate::query::execute::evaluate::READ_COST;
@@ -17,8 +17,6 @@ use crate::tree::Direction;
 use crate::value::collate::key::{self, is_cut};
 use crate::value::{Kind, Value};
 
-/// Approximate memory of a summary.
-const SUMMARY_BYTES: usize = 800;
 /// Approximate memory of the entry that maps a document to its group.
 const MEMBER_BYTES: usize = 24;
 

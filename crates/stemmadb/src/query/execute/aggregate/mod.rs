@@ -4,6 +4,7 @@
 //! every document, to the last digit: a sum is exact until it is rounded once at the end, so it does not depend on the
 //! order of documents.
 
+mod combined;
 mod elements;
 mod group;
 mod scan;
@@ -12,6 +13,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub(in crate::query) use self::combined::{CombinedGroup, FigurePath, combined_groups};
 use self::elements::ValuePath;
 pub(in crate::query) use self::group::summaries;
 pub(in crate::query) use self::scan::canonical;
@@ -119,6 +121,9 @@ impl<S: QueryContext> Fold for Distinct<'_, S> {
 
 /// Approximate memory of a distinct value in addition to its key.
 const VALUE_BYTES: usize = 100;
+
+/// Approximate memory of a summary.
+const SUMMARY_BYTES: usize = 800;
 
 /// Returns the distinct values at a path of the matching documents, in collation order, each with its number of
 /// documents.

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::group::summaries;
 use super::scan::canonical;
-use super::{Summary, SummaryBuilder, distinct, summary};
+use super::{FigurePath, Summary, SummaryBuilder, combined_groups, distinct, summary};
 use crate::index::Policy;
+use crate::query::tests::memory::MemorySource;
 use crate::query::tests::{arbitrary, filled, policy};
 use crate::query::{Query, Selector};
 use crate::value::{ElementPath, Path, PathStep, Value};
@@ -36,6 +37,24 @@ fn same(a: &Summary, b: &Summary) -> bool {
         (a, b) => a.is_none() && b.is_none(),
     };
     a.count == b.count && a.sum == b.sum && equal(a.min, b.min) && equal(a.max, b.max)
+}
+
+/// Groups by one path are the same whether they come from the index or are combined from documents.
+fn check_combined(source: &MemorySource, query: &Query, group: &str, path: &str) -> Result<(), TestCaseError> {
+    let figure = FigurePath { path, has_distinct: true };
+    let combined = combined_groups(source, query, &[group], &[figure]).expect("sound");
+    let counts = distinct(source, query, group).expect("sound");
+    let found: Vec<(Value, u64)> = combined.iter().map(|group| (group.key.clone(), group.document_count)).collect();
+    prop_assert_eq!(found, counts, "{} by {}", path, group);
+    let all: crate::Result<Vec<Summary>> = combined.iter().map(|group| group.figures[0].numbers.finish(path)).collect();
+    match (summaries(source, query, group, path), all) {
+        (Ok(summaries), Ok(all)) => {
+            prop_assert_eq!(summaries.len(), all.len());
+            prop_assert!(summaries.iter().zip(&all).all(|((_, a), b)| same(a, b)), "{path} by {group}");
+        }
+        (summaries, all) => prop_assert_eq!(summaries.is_err(), all.is_err()),
+    }
+    Ok(())
 }
 
 /// The path with `[]` after the names whose bits are set in `arrays`.
@@ -113,6 +132,8 @@ proptest! {
             (found, all) => prop_assert_eq!(found.is_err(), all.is_err()),
         }
 
+        check_combined(&source, &query, &group, &path)?;
+
         let mut builder = SummaryBuilder::default();
         for document in &documents {
             if let Some(Value::Number(number)) = value_path.get(document) {
@@ -166,6 +187,8 @@ proptest! {
         }
         let counts: Vec<(Value, u64)> = counts.into_values().collect();
         prop_assert_eq!(distinct(&source, &query, &group).expect("sound"), counts, "{} by {}", &selector, &group);
+
+        check_combined(&source, &query, &group, &path)?;
 
         match (summary(&source, &query, &path), total.finish(&path)) {
             (Ok(found), Ok(expected)) => prop_assert!(same(&found, &expected), "{found:?} {expected:?} {path}"),
