@@ -213,8 +213,8 @@ impl Server {
     }
 }
 
-/// How long the databases have to be closed when the server stops. What is not merged until then is read from their
-/// logs at the next start.
+/// How long the databases have to be closed when the server stops. Writes that are not merged by then are read
+/// from their logs at the next start.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Loads the administrators, the tokens and the secret of cookies. Returns the generated password, if there is one.

@@ -99,6 +99,7 @@ pub use view::{Access, DeclaredView, Emitter, OpenView, Reduction, Refresh, View
 
 /// Replicating with databases that are reached in other ways: the [`Peer`](replication::Peer) trait and its types.
 pub mod replication {
+    pub use crate::document::REPLICATION_FIELDS;
     pub use crate::replicate::{
         ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, RunningReplication,
         Transfer, TransferFile, WriteOutcome,

@@ -165,7 +165,7 @@ fn info_names_the_oldest_snapshot_that_keeps_files() {
 
 /// A failed write of the log ends writes, and the database says so; opened again, it takes writes.
 #[test]
-fn a_database_tells_whether_it_takes_writes() {
+fn a_database_reports_whether_it_takes_writes() {
     let storage = TestStorage::new(11);
     let db = storage.open(options(false)).unwrap();
     write(&db, 0).unwrap();

@@ -51,7 +51,7 @@ pub(crate) fn look_up_product<C: Connection>(database: &C, id: u32) -> Result<Op
 fn with_rating<C: Connection>(database: &C, product: CollectionDocument<Product>) -> Result<ProductWithRating> {
     let CollectionDocument { header, contents: Product { name, category_ids } } = product;
     let view = database.view::<RatingsByProduct>().with_key(&header.id);
-    // Whoever writes a review updates the view before returning.
+    // The writer of a review updates the view before returning.
     let ratings = view.with_access_policy(AccessPolicy::NoUpdate).reduce()?;
     let rating = Rating { total: ratings.total, count: ratings.count };
     Ok(ProductWithRating { id: header.id, name, category_ids, rating })

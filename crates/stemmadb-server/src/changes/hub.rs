@@ -63,7 +63,7 @@ pub(super) struct Subscription {
     receiver: Option<broadcast::Receiver<Arc<RowBatch>>>,
 }
 
-/// What a subscribed feed receives.
+/// A notification of a subscribed feed.
 pub(super) enum FeedEvent {
     Rows(Arc<RowBatch>),
     /// The feed has missed rows, or has to subscribe again: it must read for itself.

@@ -1,7 +1,7 @@
 //! The changes feed over HTTP: as a list, by long polling, or as a continuous stream.
 //!
 //! ```text
-//! commit ─ published sequence ─ FeedReader: one read for all feeds ─ FeedGroup: rows in one format ─ LiveFeed ─ client
+//! commit ─ published sequence ─ FeedHub: one read for all feeds ─ FeedGroup: rows in one format ─ LiveFeed ─ client
 //! ```
 //!
 //! A waiting feed occupies no thread. Feeds with the same options are a group: their new rows are read and written once

@@ -168,10 +168,10 @@ pub(crate) fn compile_views(served: &ServedDatabase, scripts: &Scripts, design: 
     Ok(())
 }
 
-/// The version of the rows of design documents' views. Another version is another view, mapped anew.
+/// The version of the rows of design documents' views. Another version is another view, built again.
 const ROWS_VERSION: u32 = 2;
 
-/// What a view's rows depend on: of the design document its definition, `lib`, `language` and `options`, which are all
+/// The inputs of a view's rows: of the design document its definition, `lib`, `language` and `options`, which are all
 /// that functions see; the version of rows; and whether they are stored by partition.
 fn view_dependencies(design: &Value, view: &str, is_partitioned: bool) -> String {
     let views = design.get("views");

@@ -116,7 +116,7 @@ impl Catalog {
     }
 
     fn reopen(&self, opened: &mut (Database, OpenedAt)) {
-        // What fails here fails for the caller, too.
+        // The caller's operation fails too if this does.
         opened.0.clone().close().ok();
         if let Ok(again) = space::open(&self.path, &Options::new()) {
             *opened = (again, OpenedAt::now());

@@ -49,7 +49,12 @@ impl MemoryShare {
         options
             .index_cache_bytes(self.index_bytes)
             .document_cache_bytes(self.document_bytes)
-            .memory_bytes(usize::try_from(self.write_bytes).unwrap_or(usize::MAX))
+            .memory_bytes(self.memtable_bytes())
+    }
+
+    /// Memory for recent writes, as the library takes it.
+    fn memtable_bytes(self) -> usize {
+        usize::try_from(self.write_bytes).unwrap_or(usize::MAX)
     }
 
     /// Divides the budgets: returns the share of each database that is in use, and that of each other one.
@@ -77,8 +82,7 @@ impl MemoryShare {
         if current.is_close_to(self) {
             return current;
         }
-        let write_bytes = usize::try_from(self.write_bytes).unwrap_or(usize::MAX);
-        served.database().maintenance().set_memory(self.cache_bytes(), write_bytes);
+        served.database().maintenance().set_memory(self.cache_bytes(), self.memtable_bytes());
         self
     }
 }

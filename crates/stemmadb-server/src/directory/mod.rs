@@ -384,7 +384,7 @@ impl SettingStore for Directory {
     }
 }
 
-/// What a database is opened for.
+/// The purpose for which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Any,

@@ -9,7 +9,7 @@ const NAME_BYTES_MAX: usize = 238;
 /// System databases, the only names that may begin with an underscore.
 const SYSTEM_DATABASES: [&str; 4] = ["_users", "_replicator", "_global_changes", "_dbs"];
 
-/// The part of a name that tells whether it is a system database, which may have a prefix: `team/_users`.
+/// The part of a name that shows whether it is a system database, which may have a prefix: `team/_users`.
 fn last_part(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }

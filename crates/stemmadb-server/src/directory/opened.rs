@@ -137,7 +137,7 @@ impl Directory {
             if closed_count == count {
                 break;
             }
-            // Whoever uses a database, such as a request or a replication, has a reference to it.
+            // Each user of a database, such as a request or a replication, has a reference to it.
             let Some(mut opened) = slot.opened.try_lock() else { continue };
             if let Some(served) = opened.take_if(|served| Arc::strong_count(served) == 1) {
                 served.close();

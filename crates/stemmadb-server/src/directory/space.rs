@@ -84,7 +84,7 @@ impl Reserve {
         self.is_released.load(Ordering::Acquire)
     }
 
-    /// Gives its space to whoever writes next. Returns false if there was none.
+    /// Frees its space for the next write. Returns false if there was none.
     pub(super) fn release(&self) -> bool {
         if !self.is_there.swap(false, Ordering::AcqRel) {
             return false;

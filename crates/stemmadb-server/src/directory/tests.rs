@@ -93,7 +93,7 @@ fn a_database_copied_in_while_the_server_runs_is_served() {
         assert_eq!(directory.list().await.unwrap(), ["library", "notes", "team/wiki"]);
         let wiki = directory.open_database("team/wiki").await.unwrap();
         assert!(wiki.database().get("solaris").unwrap().is_some());
-        // It is an existing database for whoever wants to create one.
+        // A request that creates it finds an existing database.
         copy_in(root.path(), "late.stemma");
         assert_eq!(directory.create("late").await.unwrap_err().status(), StatusCode::PRECONDITION_FAILED);
         directory.close();

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use hyper::StatusCode;
+use stemmadb::replication::REPLICATION_FIELDS;
 use stemmadb::{Blob, DocumentId, Object, Revision, Value};
 
 use super::replication_state::REPLICATOR_DATABASE;
@@ -86,15 +87,6 @@ pub(crate) enum IncomingContent {
         gzip: bool,
     },
 }
-
-/// The fields that CouchDB's replicator writes into documents of `_replicator`. Any document can have them.
-const REPLICATION_FIELDS: [&str; 5] = [
-    "_replication_state",
-    "_replication_state_time",
-    "_replication_state_reason",
-    "_replication_id",
-    "_replication_stats",
-];
 
 impl IncomingDocument {
     /// Parses a document.

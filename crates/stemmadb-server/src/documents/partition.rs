@@ -8,7 +8,7 @@ use crate::error::{Failure, Result};
 /// Ends the partition in an id.
 const END: char = ':';
 
-/// What the ids of a partition begin with.
+/// The prefix of a partition's ids.
 pub(crate) fn partition_prefix(partition: &str) -> String {
     format!("{partition}{END}")
 }

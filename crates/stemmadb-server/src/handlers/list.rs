@@ -26,7 +26,7 @@ pub(super) struct ListRows {
     /// `total_rows`, `offset` and `update_seq`, where the result has them.
     pub(super) head: stemmadb::Object,
     pub(super) lines: Vec<u8>,
-    /// What the rows depend on besides the request.
+    /// The state that the rows depend on besides the request.
     pub(super) state: String,
 }
 

@@ -50,7 +50,7 @@ pub(super) fn rendered(
     Ok(function_response(&response, StatusCode::OK)?.with(ETAG, etag).with(VARY, "Accept"))
 }
 
-/// What a rendered response depends on besides functions and documents: the URL, the accepted types, and the user.
+/// The inputs of a rendered response besides functions and documents: the URL, the accepted types, and the user.
 pub(super) fn variant_of(call: &Call) -> String {
     let uri = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
     let accept = call.header("accept").unwrap_or_default();

@@ -30,7 +30,7 @@ pub(crate) struct RequestBody {
     unread: Arc<UnreadBody>,
 }
 
-/// What a handler left unread of a body.
+/// The unread part of a body.
 pub(crate) struct UnreadBody {
     rest: Mutex<Option<Incoming>>,
     /// Becomes true when the body was read to its end, so that the connection's next bytes are the head of a request.

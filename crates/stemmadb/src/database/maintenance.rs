@@ -114,8 +114,7 @@ impl<'a> Maintenance<'a> {
     ///
     /// [`Options::cache_bytes`](crate::Options::cache_bytes) and
     /// [`Options::memory_bytes`](crate::Options::memory_bytes) set them at opening. What exceeds a smaller bound is
-    /// dropped or, if it was not merged yet, merged in the background. Caches disabled at opening stay disabled. Waits
-    /// for a running write.
+    /// dropped or, if it was not merged yet, merged in the background. Caches disabled at opening stay disabled.
     ///
     /// ```
     /// # use stemmadb::Database;

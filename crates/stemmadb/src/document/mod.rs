@@ -12,6 +12,16 @@ use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
 pub use attachment::{Attachment, File, FileContent};
 
+/// The fields that CouchDB's replicator writes into documents of `_replicator`. Such a document may be copied into any
+/// database, so these are the only names beginning with `_` that a body can have.
+pub const REPLICATION_FIELDS: [&str; 5] = [
+    "_replication_state",
+    "_replication_state_time",
+    "_replication_state_reason",
+    "_replication_id",
+    "_replication_stats",
+];
+
 /// A document as it was read: its id, revision and body. Cheap to clone; the body stays packed until it is used.
 ///
 /// ```

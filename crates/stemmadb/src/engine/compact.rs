@@ -74,8 +74,9 @@ impl Store {
         self.refuse_if_closed()?;
         let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
-        self.hide_superseded_revisions()?;
+        let begun_at = self.parts.log.end();
         self.checkpoint()?;
+        self.hide_superseded_revisions(begun_at)?;
         let bytes_before = self.parts.log.file_bytes()?;
         // Nothing is reused from here on: a reused file keeps its length.
         self.parts.log.remove_free()?;
@@ -97,13 +98,16 @@ impl Store {
         Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
     }
 
-    /// Ends the reading of revisions that were replaced before now, whether or not their records are removed.
-    fn hide_superseded_revisions(&self) -> Result<()> {
-        let end = self.parts.log.end();
+    /// Ends the reading of revisions that were replaced before `position`, whether or not their records are removed. The
+    /// log is flushed up to there: otherwise, records written after a crash could count as older.
+    fn hide_superseded_revisions(&self, position: LogPosition) -> Result<()> {
+        if self.parts.compacted_before() == position {
+            return Ok(());
+        }
         let mut tree = self.parts.tree.write()?;
-        meta::put_compacted_before(&mut tree, end)?;
+        meta::put_compacted_before(&mut tree, position)?;
         tree.commit()?;
-        self.parts.set_compacted_before(end);
+        self.parts.set_compacted_before(position);
         Ok(())
     }
 

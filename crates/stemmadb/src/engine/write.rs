@@ -19,7 +19,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::document::Document;
+use crate::document::{Document, REPLICATION_FIELDS};
 use crate::engine::Store;
 use crate::engine::ancestry::{self, AddedRevision};
 use crate::engine::edit::{Edit, PlannedRevision, parent_of};
@@ -65,15 +65,6 @@ pub(crate) struct PreparedEdit {
     edit: Edit,
     body: PreparedBody,
 }
-
-/// The fields that CouchDB's replicator writes into documents, which may then be copied into any database.
-const REPLICATION_FIELDS: [&str; 5] = [
-    "_replication_state",
-    "_replication_state_time",
-    "_replication_state_reason",
-    "_replication_id",
-    "_replication_stats",
-];
 
 impl StoreParts {
     /// Checks, packs and indexes the edit's body. Needs no lock.
