@@ -98,8 +98,8 @@ impl Store {
         Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
     }
 
-    /// Ends the reading of revisions that were replaced before `position`, whether or not their records are removed. The
-    /// log is flushed up to there: otherwise, records written after a crash could count as older.
+    /// Ends the reading of revisions that were replaced before `position`, whether or not their records are removed.
+    /// The log is flushed up to there: otherwise, records written after a crash could count as older.
     fn hide_superseded_revisions(&self, position: LogPosition) -> Result<()> {
         if self.parts.compacted_before() == position {
             return Ok(());
