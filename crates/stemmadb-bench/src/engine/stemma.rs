@@ -61,6 +61,18 @@ impl Stemma {
         Ok(())
     }
 
+    /// Inserts or replaces documents in one transaction.
+    pub(crate) fn upsert_all(&self, documents: &[(&str, &str)]) -> Result<()> {
+        let edits: Result<Vec<Edit>> = documents
+            .iter()
+            .map(|(id, json)| Ok(Edit::Upsert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? }))
+            .collect();
+        for outcome in self.database.with_durability(self.durability).bulk(edits?)? {
+            outcome?;
+        }
+        Ok(())
+    }
+
     /// Counts the matching documents by the text in `field`.
     pub(crate) fn group_counts(&self, condition: &Condition, field: &str) -> Result<Vec<(String, u64)>> {
         let counts = self.database.find(selector(condition)).group_by(field).counts()?;

@@ -67,6 +67,8 @@ pub(crate) struct Scale {
     pub(crate) served_count: u64,
     /// Final number of documents of the growing database.
     pub(crate) growth_count: u64,
+    /// Updates of a database with few documents.
+    pub(crate) update_count: u64,
     /// Duration of the mixed load on the growing database.
     pub(crate) mixed_seconds: u64,
     /// Number of databases open at the same time.
@@ -98,6 +100,7 @@ pub(crate) const SMALL: Scale = Scale {
     run_count: 10,
     served_count: 20_000,
     growth_count: 100_000,
+    update_count: 200_000,
     mixed_seconds: 60,
     open_count: 500,
     idle_seconds: 5,
@@ -128,6 +131,7 @@ pub(crate) const FULL: Scale = Scale {
     run_count: 10,
     served_count: 20_000,
     growth_count: 5_000_000,
+    update_count: 2_000_000,
     mixed_seconds: 60,
     open_count: 10_000,
     idle_seconds: 60,
@@ -159,6 +163,7 @@ pub(crate) const TINY: Scale = Scale {
     run_count: 2,
     served_count: 20_000,
     growth_count: 3_000,
+    update_count: 3_000,
     mixed_seconds: 1,
     open_count: 10,
     idle_seconds: 1,

@@ -37,13 +37,18 @@ fn run_stemma(request: &Request, seconds: u64) -> Result<Vec<Figure>> {
     let snapshot = stemma.database().snapshot()?;
     let mut peak = tree_share(&stemma)?;
     let load = Load::new(stemma.document_count()?, seconds);
+    let mut states = Vec::new();
     let times = load.run(
         |thread| load.work(thread, &stemma, |id, json| stemma.upsert(id, json)),
         || {
             peak = f64::max(peak, tree_share(&stemma)?);
+            states.push(State::of(&stemma, load.start)?);
             Ok(())
         },
     )?;
+    for state in states.iter().filter(|state| times.slowest.is_near(state.at)) {
+        eprintln!("mixed load, around its longest write: {state:?}");
+    }
     let mut figures = times.figures(load.start.elapsed());
     figures.push(Figure::single("mixed load: peak of the tree beside its live bytes", FigureUnit::Times, peak));
     let stall_count = stemma.database().info()?.stall_count;
@@ -81,6 +86,55 @@ fn run_sqlite(request: &Request, seconds: u64) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Sizes of the database at a time of the mixed load, to explain its longest write.
+#[derive(Debug)]
+#[allow(dead_code, reason = "printed")]
+struct State {
+    at: Duration,
+    memory_bytes: u64,
+    log_bytes: u64,
+    segment_count: usize,
+    tree_bytes: u64,
+    flush_count: u64,
+}
+
+impl State {
+    fn of(stemma: &Stemma, start: Instant) -> Result<Self> {
+        let info = stemma.database().info()?;
+        Ok(State {
+            at: start.elapsed(),
+            memory_bytes: info.memory_bytes,
+            log_bytes: info.log_bytes,
+            segment_count: info.segment_count,
+            tree_bytes: info.tree_bytes,
+            flush_count: info.flush_count,
+        })
+    }
+}
+
+/// The longest write of a thread, or of all.
+#[derive(Clone, Copy, Default)]
+struct SlowestWrite {
+    elapsed_ns: u64,
+    /// When it ended, since the start of the load.
+    at: Duration,
+    is_update: bool,
+}
+
+impl SlowestWrite {
+    /// Returns whether the write ran within half a second of a time.
+    fn is_near(self, time: Duration) -> bool {
+        let start = self.at.saturating_sub(Duration::from_nanos(self.elapsed_ns));
+        time + Duration::from_millis(500) > start && time < self.at + Duration::from_millis(500)
+    }
+
+    /// Says which write it was.
+    fn note(self) -> String {
+        let kind = if self.is_update { "an update" } else { "an insert" };
+        format!("{kind}, {:.1} s after the start", self.at.as_secs_f64())
+    }
+}
+
 /// What the threads share.
 struct Load {
     loaded_count: u64,
@@ -97,6 +151,7 @@ struct Load {
 struct Times {
     writes: Vec<u64>,
     reads: Vec<u64>,
+    slowest: SlowestWrite,
 }
 
 impl Load {
@@ -137,6 +192,7 @@ impl Load {
                 let mut times = thread.join().map_err(|_| "a thread of the mixed load panicked")??;
                 all.writes.append(&mut times.writes);
                 all.reads.append(&mut times.reads);
+                all.slowest = std::cmp::max_by_key(all.slowest, times.slowest, |write| write.elapsed_ns);
             }
             Ok(all)
         })
@@ -159,11 +215,11 @@ impl Load {
                 0 => {
                     let number = self.next.fetch_add(1, Ordering::Relaxed);
                     let event = event(number);
-                    times.writes.push(self.time_write(|| write(event.id(0), event.json(0)))?);
+                    self.time_write(&mut times, false, || write(event.id(0), event.json(0)))?;
                 }
                 1 => {
                     let event = event(number + UPDATE_OFFSET);
-                    times.writes.push(self.time_write(|| write(&id(number), event.json(0)))?);
+                    self.time_write(&mut times, true, || write(&id(number), event.json(0)))?;
                 }
                 2 => times.reads.push(time(|| get(&id(number), &mut counter))?),
                 _ => {
@@ -175,11 +231,15 @@ impl Load {
         Ok(times)
     }
 
-    fn time_write(&self, write: impl FnOnce() -> Result<()>) -> Result<u64> {
+    fn time_write(&self, times: &mut Times, is_update: bool, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let elapsed_ns = time(write)?;
         self.write_count.fetch_add(1, Ordering::Relaxed);
         self.longest_write_us.fetch_max(elapsed_ns / 1_000, Ordering::Relaxed);
-        Ok(elapsed_ns)
+        times.writes.push(elapsed_ns);
+        if elapsed_ns > times.slowest.elapsed_ns {
+            times.slowest = SlowestWrite { elapsed_ns, at: self.start.elapsed(), is_update };
+        }
+        Ok(())
     }
 }
 
@@ -200,7 +260,10 @@ impl Times {
             let parts = [("median", 0.5), ("99.9th percentile", 0.999), ("longest", 1.0)];
             for (part, share) in parts {
                 let row = format!("mixed load: {name}, {part}");
-                figures.push(Figure::single(row, FigureUnit::Milliseconds, quantile(times, share) as f64));
+                let figure = Figure::single(row, FigureUnit::Milliseconds, quantile(times, share) as f64);
+                let is_slowest_write = name == "write" && share == 1.0;
+                let note = is_slowest_write.then(|| self.slowest.note());
+                figures.push(Figure { note, ..figure });
             }
         }
         figures

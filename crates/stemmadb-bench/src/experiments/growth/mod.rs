@@ -10,6 +10,7 @@ mod mixed;
 mod reads;
 mod request;
 mod subject;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ enum Part {
     Rebuild,
     /// 32 threads that write and read, at the last size
     Mixed,
+    /// Few documents that are updated often
+    Updates,
     /// Many databases in one process
     Databases,
 }
@@ -97,6 +100,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let needs_documents = [Part::Inserts, Part::Space, Part::Reads, Part::Reopen, Part::Rebuild, Part::Mixed];
     if needs_documents.iter().any(|part| options.includes(*part)) {
         Growth::new(bench, options.clone())?.run()?;
+    }
+    if options.includes(Part::Updates) {
+        updates(bench)?;
     }
     if options.includes(Part::Databases) {
         many_databases(bench, &options)?;
@@ -305,6 +311,13 @@ fn request(bench: &Bench, engine: EngineName, path: &Path, task: Task) -> Reques
     }
 }
 
+fn updates(bench: &mut Bench) -> Result<()> {
+    let (path, count) = (bench.scratch.fresh_path("updates")?, bench.scale.update_count);
+    let reply = request(bench, EngineName::Stemma, &path, Task::Update { count }).execute()?;
+    remove(&path)?;
+    push_all(bench, count, reply.figures, None)
+}
+
 fn many_databases(bench: &mut Bench, options: &Options) -> Result<()> {
     let count = options.databases.unwrap_or(bench.scale.open_count);
     let (open, idle) = (bench.scratch.fresh_path("open")?, bench.scratch.fresh_path("idle")?);
@@ -335,6 +348,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// The row with the insert rate of each chunk; its size is that after the chunk.
 pub(crate) const EACH_CHUNK: &str = "insert, each 500,000";
+/// The row with the log's size after many updates.
+const UPDATED_SEGMENTS: &str = "updates: log beside a segment of 64 MiB";
 const LAST_CHUNK: &str = "insert: last 500,000 beside the first 100,000";
 
 /// Returns rate, processor time and longest batch of consecutive chunks, if there are any.
@@ -366,11 +381,12 @@ fn share(chunks: &[Chunk], size: u64, last_count: u64, first_count: u64) -> Opti
 /// Returns the target of a row, in the unit of its samples, if it has one at this size.
 fn target(row: &str, size: u64) -> Option<f64> {
     const MS: f64 = 1e6;
-    // For these rows, the size is the number of databases.
+    // For these rows, the size is the number of databases or updates.
     match row {
         "databases: open" => return (size >= 10_000).then_some(10_000.0),
         // Zero would have no ratio.
         _ if row.starts_with("databases: processor time of idle ones") => return Some(MS),
+        UPDATED_SEGMENTS => return (size >= 2_000_000).then_some(2.0),
         _ => {}
     }
     let target = match row {
@@ -444,9 +460,20 @@ mod tests {
         bench.growth.databases = Some(5);
         bench.growth().unwrap();
         let rows = bench.results.rows();
-        for part in
-            ["insert", "time until", "bytes", "memory", "get", "equality", "sort", "group", "range", "open", "rebuild"]
-        {
+        for part in [
+            "insert",
+            "time until",
+            "bytes",
+            "memory",
+            "get",
+            "equality",
+            "sort",
+            "group",
+            "range",
+            "open",
+            "rebuild",
+            "updates",
+        ] {
             assert!(rows.iter().any(|row| row.row.starts_with(part)), "no row of {part}");
         }
         let both = ["insert", "bytes on disk", "get by id, hot", "range of 1 %, cold: sum", "mixed load: writes"];

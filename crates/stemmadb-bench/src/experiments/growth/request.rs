@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::{databases, inserts, mixed, reads};
+use super::{databases, inserts, mixed, reads, updates};
 use crate::Result;
 use crate::harness::{Clock, Samples, Unit};
 
@@ -41,6 +41,8 @@ pub(super) enum Task {
     Rebuild,
     /// Run concurrent writes and reads.
     Mixed { seconds: u64 },
+    /// Update few documents many times.
+    Update { count: u64 },
     /// Open many databases.
     Open { count: usize },
     /// Measure the processor time of databases that are not used.
@@ -155,6 +157,7 @@ impl Request {
             Task::Read => reads::run(self)?,
             Task::Reopen => reads::reopen(self)?,
             Task::Mixed { seconds } => mixed::run(self, seconds)?,
+            Task::Update { count } => updates::run(self, count)?,
             Task::Open { count } => databases::open(self, count)?,
             Task::Idle { count, seconds } => databases::idle(self, count, seconds)?,
         };
