@@ -129,7 +129,7 @@ impl Failure {
         &self.reason
     }
 
-    /// Whether another writer changed the document meanwhile.
+    /// Whether another writer changed the document in between.
     pub(crate) fn is_conflict(&self) -> bool {
         self.error == "conflict"
     }

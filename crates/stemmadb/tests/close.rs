@@ -138,7 +138,7 @@ fn a_database_in_memory_is_closed_for_its_clones() {
     assert_closed("insert", other.insert("new", &json!({})));
 }
 
-/// Threads that use it while it is closed end with `Closed`, and what they were told is stored, is stored.
+/// Threads that use the database while it is closed end with `Closed`. Every write that was acknowledged is stored.
 #[test]
 fn closing_during_use_loses_nothing() {
     for round in 0..5 {

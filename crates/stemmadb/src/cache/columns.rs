@@ -353,7 +353,7 @@ impl Columns {
                 ColumnState::Ready { column: Arc::clone(column), last_read: AtomicU64::new(self.budget.now()) }
             }
             None if estimate.bytes_min.max(self.room()) >= self.budget.bytes_max() => ColumnState::TooLarge,
-            // Counted anew, and larger than what was tried.
+            // Counted again: it is larger than the size that was tried.
             None => ColumnState::NotBuilt(Demand {
                 rows: 0,
                 first_counted: self.budget.now(),

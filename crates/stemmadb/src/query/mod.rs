@@ -22,6 +22,7 @@ mod source;
 
 pub use aggregation::Aggregation;
 pub(crate) use candidates::candidates;
+pub(crate) use execute::hints::ViewPaths;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]
 use execute::{count, documents, explain, ids, values};

@@ -12,7 +12,7 @@ use super::program::EmittedRows;
 use super::reduce::{BuiltIn, Reducer};
 use crate::document::Document;
 use crate::engine::Transaction;
-use crate::query::{Matcher, Selector};
+use crate::query::{Matcher, Selector, ViewPaths};
 use crate::read::Snapshot;
 use crate::value::{Kind, Object, Path, Value};
 use crate::{Error, Result};
@@ -92,6 +92,32 @@ impl DeclaredView {
     /// `Corrupt` if stored bytes are damaged.
     pub fn map_document(&self, document: &Document) -> Result<EmittedRows> {
         map_document(self, document)
+    }
+
+    /// Returns a hint for each path of the declaration that no document has, although it leads to values through an
+    /// array: `lines.price` where the documents have `lines[].price`. Reads no documents.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, DeclaredView};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// db.insert("order-1", &serde_json::json!({"lines": [{"price": 4}]}))?;
+    /// let prices = DeclaredView::parse("prices", &r#"{"key": "lines.price"}"#.parse()?)?;
+    /// assert!(prices.hints(&db.snapshot()?)[0].contains("name the array with `unnest`"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hints(&self, snapshot: &Snapshot) -> Vec<String> {
+        let mut paths =
+            ViewPaths { selector: self.selector.as_ref(), unnested: self.unnest.as_ref(), ..ViewPaths::default() };
+        for source in [Some(&self.key), self.value.as_ref()].into_iter().flatten().flat_map(ValueTemplate::sources) {
+            match source {
+                ValueSource::Document(path) => paths.of_document.push(path),
+                ValueSource::Element(Some(path)) => paths.of_element.push(path),
+                ValueSource::Id | ValueSource::Element(None) => {}
+            }
+        }
+        paths.hints(snapshot)
     }
 
     fn parse_fields(name: &str, definition: &Value) -> Result<Self> {
@@ -184,6 +210,14 @@ impl ValueTemplate {
                 Ok(ValueTemplate::Fields(fields.map(field).collect::<Result<_>>()?))
             }
             _ => source(declared).map(ValueTemplate::One),
+        }
+    }
+
+    fn sources(&self) -> Vec<&ValueSource> {
+        match self {
+            ValueTemplate::One(source) => vec![source],
+            ValueTemplate::List(sources) => sources.iter().collect(),
+            ValueTemplate::Fields(fields) => fields.iter().map(|(_, source)| source).collect(),
         }
     }
 

@@ -9,7 +9,8 @@ use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
 use super::estimate::range_estimate;
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union, Window};
+use super::shared_presences::{ALL_DOCUMENTS, SharedPresences};
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Union, Window};
 use crate::query::language::interval::{KeyRange, plain_text};
 use crate::query::plan::{Node, ValueTest};
 use crate::query::source::{IndexStatistics, VisitValue};
@@ -74,13 +75,15 @@ pub(crate) fn evaluate_within(
     values_max: u64,
     trace: Option<&mut Trace>,
 ) -> Result<Option<MatchSet>> {
-    evaluate_bounded(node, source, Bounds { values_max, window: Window::ALL }, trace)
+    let presences = SharedPresences::of(node);
+    evaluate_bounded(node, source, Bounds { values_max, window: Window::ALL, presences: &presences }, trace)
 }
 
 /// Evaluates a node within a window. Cheaper than the whole evaluation only if the node [consists of
 /// terms](is_of_terms).
 pub(in crate::query) fn evaluate_in(node: &Node, source: &impl IndexStatistics, window: Window) -> Result<MatchSet> {
-    let found = evaluate_bounded(node, source, Bounds { values_max: u64::MAX, window }, None)?;
+    let presences = SharedPresences::of(node);
+    let found = evaluate_bounded(node, source, Bounds { values_max: u64::MAX, window, presences: &presences }, None)?;
     found.ok_or_else(|| Error::internal("an evaluation without a bound reached it"))
 }
 
@@ -98,17 +101,19 @@ pub(in crate::query) fn is_of_terms(node: &Node) -> bool {
 
 /// The bounds of an evaluation.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct Bounds<'e> {
     /// Evaluation gives up once it would have to visit more distinct values.
     values_max: u64,
     /// Documents outside the window are omitted.
     window: Window,
+    /// The sets that several nodes need.
+    presences: &'e SharedPresences<'e>,
 }
 
 fn evaluate_bounded(
     node: &Node,
     source: &impl IndexStatistics,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     trace: Option<&mut Trace>,
 ) -> Result<Option<MatchSet>> {
     let Some(trace) = trace else { return evaluate_node(node, source, bounds, &mut Tracer(None)) };
@@ -136,13 +141,13 @@ impl Tracer<'_> {
 fn evaluate_node(
     node: &Node,
     source: &impl IndexStatistics,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<MatchSet>> {
-    let Bounds { values_max, window } = bounds;
+    let Bounds { values_max, window, presences } = bounds;
     Ok(Some(match node {
         Node::Empty => MatchSet::default(),
-        Node::All => MatchSet::certain(source.presence_in(PathNumber::ROOT, &[Presence::Object], window)?),
+        Node::All => MatchSet::certain(presences.read(PathNumber::ROOT, ALL_DOCUMENTS, window, source)?.into_owned()),
         Node::Equal { path, key } => MatchSet::certain(source.equal_in(*path, key, window)?),
         Node::EqualAny { keys, .. } if keys.len() as u64 > values_max => return Ok(None),
         Node::EqualAny { path, keys } => MatchSet::certain(source.equal_any(*path, keys, window)?),
@@ -150,7 +155,7 @@ fn evaluate_node(
             let Some(found) = source.range_within(*path, range, values_max)? else { return Ok(None) };
             MatchSet::certain(found).within(window)
         }
-        Node::Presence { path, kinds } => MatchSet::certain(source.presence_in(*path, kinds, window)?),
+        Node::Presence { path, kinds } => MatchSet::certain(presences.read(*path, kinds, window, source)?.into_owned()),
         Node::Matching { path, range, test } => {
             let Some(found) = matching(source, *path, range, test, values_max)? else { return Ok(None) };
             found.within(window)
@@ -175,7 +180,7 @@ fn evaluate_node(
 fn union(
     nodes: &[Node],
     source: &impl IndexStatistics,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<MatchSet>> {
     let (mut certain, mut maybe, mut needs_whole_selector) = (Union::new(), Union::new(), false);
@@ -197,7 +202,7 @@ fn union(
 fn intersection(
     nodes: &[Node],
     source: &impl IndexStatistics,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<MatchSet>> {
     let mut waiting: Vec<usize> = (0..nodes.len()).collect();
@@ -263,7 +268,7 @@ fn difference(
     from: &Node,
     without: &Node,
     source: &impl IndexStatistics,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<MatchSet>> {
     let Some(from) = evaluate_bounded(from, source, bounds, tracer.child(0))? else { return Ok(None) };
@@ -321,7 +326,7 @@ fn matching(
     };
     let literal = match test {
         ValueTest::Regex(pattern) => pattern.literal(),
-        ValueTest::Modulo { .. } => None,
+        ValueTest::Modulo { .. } | ValueTest::Any(_) => None,
     };
     source.walk_containing(path, range, Direction::Ascending, literal, visit)?;
     if left.is_none() {
@@ -352,6 +357,17 @@ pub(in crate::query) fn passes(test: &ValueTest, value_key: &[u8]) -> Result<Opt
             )),
             _ => Ok(Some(false)),
         },
+        ValueTest::Any(tests) => {
+            let mut passed = Some(false);
+            for (_, test) in tests.iter().filter(|(range, _)| range.holds(value_key)) {
+                match passes(test, value_key)? {
+                    Some(true) => return Ok(Some(true)),
+                    Some(false) => {}
+                    None => passed = None,
+                }
+            }
+            Ok(passed)
+        }
     }
 }
 

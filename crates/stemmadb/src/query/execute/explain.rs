@@ -395,11 +395,7 @@ fn describe(node: &Node) -> (&'static str, Option<PathNumber>, Option<String>) {
         Node::Range { path, range } => ("range", Some(*path), Some(show_range(range))),
         Node::Presence { path, kinds } => ("presence", Some(*path), Some(show_kinds(kinds))),
         Node::Matching { path, range, test } => {
-            let test = match test {
-                ValueTest::Regex(pattern) => format!("/{}/", pattern.text()),
-                ValueTest::Modulo { divisor, remainder } => format!("% {divisor} = {remainder}"),
-            };
-            ("distinct values", Some(*path), Some(format!("{} that match {test}", show_range(range))))
+            ("distinct values", Some(*path), Some(format!("{} that match {}", show_range(range), show_test(test))))
         }
         Node::Ids(ids) => ("ids", None, Some(shorten(&ids.join(", ")))),
         Node::IdRange { lower, upper } => ("range of ids", None, Some(show_bounds(lower, upper))),
@@ -407,6 +403,20 @@ fn describe(node: &Node) -> (&'static str, Option<PathNumber>, Option<String>) {
         Node::Intersection(_) => ("intersection", None, None),
         Node::Difference(..) => ("difference", None, None),
         Node::Check(_) => ("check on documents", None, None),
+    }
+}
+
+fn show_test(test: &ValueTest) -> String {
+    match test {
+        ValueTest::Regex(pattern) => format!("/{}/", pattern.text()),
+        ValueTest::Modulo { divisor, remainder } => format!("% {divisor} = {remainder}"),
+        ValueTest::Any(tests) => {
+            const SHOWN_MAX: usize = 3;
+            let shown: Vec<String> = tests.iter().take(SHOWN_MAX).map(|(_, test)| show_test(test)).collect();
+            let rest = tests.len().saturating_sub(SHOWN_MAX);
+            let rest = if rest > 0 { format!(" or {rest} more") } else { String::new() };
+            format!("{}{rest}", shown.join(" or "))
+        }
     }
 }
 

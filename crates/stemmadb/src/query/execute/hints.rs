@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::Result;
 use crate::index::PathNumber;
+use crate::query::language::Matcher;
 use crate::query::language::normal::Normal;
 use crate::query::language::selector::Target;
 use crate::query::plan::catalog::{Catalog, is_position};
 use crate::query::plan::request::Query;
 use crate::query::source::QuerySource;
+use crate::read::Snapshot;
 use crate::value::{ElementPath, Path, PathStep};
 
 /// A hint for each path of the selector and the sort order that leads to a value only with `[]` for the elements of an
@@ -38,14 +40,71 @@ pub(in crate::query) fn hints_of(
     Ok(hints)
 }
 
+/// The paths of a view that is declared as JSON. Except for the selector's, they take no `[]`.
+#[derive(Default)]
+pub(crate) struct ViewPaths<'v> {
+    pub(crate) selector: Option<&'v Matcher>,
+    /// The array whose elements are mapped.
+    pub(crate) unnested: Option<&'v Path>,
+    /// Paths below the document.
+    pub(crate) of_document: Vec<&'v Path>,
+    /// Paths below an element of the array.
+    pub(crate) of_element: Vec<&'v Path>,
+}
+
+impl ViewPaths<'_> {
+    /// Returns a hint for each path that no document has, although it leads to values through an array.
+    pub(crate) fn hints(&self, snapshot: &Snapshot) -> Vec<String> {
+        let catalog = Catalog::of(snapshot);
+        let mut paths = BTreeSet::new();
+        self.selector.into_iter().for_each(|selector| add_paths(selector.normal(), &mut paths));
+        let mut hints: Vec<String> = paths.iter().filter_map(|path| hint(catalog, path)).collect();
+        let root = (Some(PathNumber::ROOT), Vec::new());
+        for path in &self.of_document {
+            hints.extend(path_through_arrays(catalog, &root, path).map(|text| {
+                format!(
+                    "no document has a field `{path}`, but some have `{text}`: name the array with `unnest`, and a \
+                     field of its elements as `@.field`"
+                )
+            }));
+        }
+        let Some(unnested) = self.unnested else { return hints };
+        hints.extend(path_through_arrays(catalog, &root, unnested).map(|text| {
+            format!(
+                "no document has a field `{unnested}`, but some have `{text}`: a view can't unnest arrays in arrays"
+            )
+        }));
+        let names: Vec<&str> = unnested.segments().collect();
+        let array = names.iter().try_fold(PathNumber::ROOT, |parent, name| catalog.field(parent, name));
+        let elements = (array.and_then(|array| catalog.element(array)), names);
+        for path in &self.of_element {
+            hints.extend(path_through_arrays(catalog, &elements, path).map(|text| {
+                format!(
+                    "no element of `{unnested}` has a field `{path}`, but some documents have `{text}`: a view can't \
+                     unnest arrays in arrays"
+                )
+            }));
+        }
+        hints
+    }
+}
+
 fn hint(catalog: Catalog<'_>, path: &Path) -> Option<String> {
+    let text = path_through_arrays(catalog, &(Some(PathNumber::ROOT), Vec::new()), path)?;
+    Some(bracket_hint(&path.to_string(), &text))
+}
+
+/// The text of the path through arrays that `path` stands for, if no document has `path` itself below a base. The base
+/// is the number and the fields of a path.
+fn path_through_arrays(catalog: Catalog<'_>, base: &(Option<PathNumber>, Vec<&str>), path: &Path) -> Option<String> {
+    let (base, base_names) = (base.0?, base.1.as_slice());
     let names: Vec<&str> = path.segments().collect();
-    let readings = catalog.readings(Some(PathNumber::ROOT), &[], false, &names);
+    let readings = catalog.readings(Some(base), base_names, !base_names.is_empty(), &names);
     if readings.is_excluded || readings.readings.iter().any(|reading| reading.number.is_some()) {
         return None;
     }
     let steps: Vec<PathStep> = names.iter().map(|name| PathStep::Field((*name).into())).collect();
-    missing_brackets(catalog, &path.to_string(), &steps)
+    catalog.paths.text(through_arrays(catalog, base, &steps)?)
 }
 
 /// The hint for a path that enters some arrays, but not all that lead to its values.
@@ -55,12 +114,12 @@ fn element_hint(catalog: Catalog<'_>, path: &ElementPath) -> Option<String> {
     if is_known.is_some() || has_position {
         return None;
     }
-    missing_brackets(catalog, &path.to_string(), path.steps())
+    let text = catalog.paths.text(through_arrays(catalog, PathNumber::ROOT, path.steps())?)?;
+    Some(bracket_hint(&path.to_string(), &text))
 }
 
-fn missing_brackets(catalog: Catalog<'_>, path: &str, steps: &[PathStep]) -> Option<String> {
-    let text = catalog.paths.text(through_arrays(catalog, PathNumber::ROOT, steps)?)?;
-    Some(format!("no document has a field `{path}`, but some have `{text}`: write `[]` for the elements of an array"))
+fn bracket_hint(path: &str, text: &str) -> String {
+    format!("no document has a field `{path}`, but some have `{text}`: write `[]` for the elements of an array")
 }
 
 fn add_paths<'n>(node: &'n Normal, paths: &mut BTreeSet<&'n Path>) {

@@ -12,6 +12,7 @@ mod index_count;
 mod index_walk;
 mod ranked;
 pub(in crate::query) mod rows;
+mod shared_presences;
 mod stream;
 mod value_walk;
 mod values;

@@ -1,7 +1,7 @@
 //! Grouping by the values at one or several paths.
 
 use super::Find;
-use crate::query::execute::aggregate::{self, FigurePath, Summary};
+use crate::query::execute::aggregate::{self, FigurePath, MissingGroup, Summary};
 use crate::query::execute::hints;
 use crate::value::Value;
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl GroupBy {
     pub fn summaries(self, path: impl AsRef<str>) -> Result<Vec<(Value, Summary)>> {
         let (paths, path) = (self.paths.checked()?, path.as_ref());
         self.find.with_source(|source, query| match paths.as_slice() {
-            [group] => aggregate::summaries(source, query, group, path),
+            [group] => aggregate::summaries(source, query, group, path, MissingGroup::Omit),
             paths => {
                 let figure = FigurePath { path, has_distinct: false };
                 let groups = aggregate::combined_groups(source, query, paths, &[figure])?;

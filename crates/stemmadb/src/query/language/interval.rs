@@ -8,6 +8,8 @@
 //! string within the bound, a cut key orders correctly. Compared with a longer one, the keys that share its first bytes
 //! (its *cut region*) are undecided.
 
+use std::cmp::Ordering;
+
 use super::selector::Comparison;
 use crate::value::collate::key::{self, Tag};
 use crate::value::{Kind, Value};
@@ -17,7 +19,7 @@ const CUT_HASH_BYTES: usize = 16;
 
 /// A range of term keys from `lower` (inclusive) to `upper` (exclusive). A bound never separates keys that begin with
 /// the same whole key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyRange {
     pub(crate) lower: Vec<u8>,
     pub(crate) upper: Vec<u8>,
@@ -192,8 +194,30 @@ impl Interval {
         parts
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether no value can be in the interval.
+    pub(super) fn is_empty(&self) -> bool {
         self.lower.bytes >= self.upper.bytes
+    }
+
+    /// The order of two intervals by their lower bounds.
+    pub(super) fn compare_lower(&self, other: &Interval) -> Ordering {
+        self.lower.bytes.cmp(&other.lower.bytes)
+    }
+
+    /// Whether a later interval begins where this one ends, or before.
+    pub(super) fn touches(&self, later: &Interval) -> bool {
+        later.lower.bytes <= self.upper.bytes
+    }
+
+    /// Whether this interval ends before the other one does.
+    pub(super) fn ends_before(&self, other: &Interval) -> bool {
+        self.upper.bytes < other.upper.bytes
+    }
+
+    /// The smallest interval that contains this one and a later one.
+    pub(super) fn hull(self, later: Interval) -> Interval {
+        let upper = if self.upper.bytes >= later.upper.bytes { self.upper } else { later.upper };
+        Interval { lower: self.lower, upper }
     }
 }
 

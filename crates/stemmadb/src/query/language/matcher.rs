@@ -21,6 +21,11 @@ impl Matcher {
         Matcher(normal.into())
     }
 
+    /// The selector that is matched.
+    pub(in crate::query) fn normal(&self) -> &Normal {
+        &self.0
+    }
+
     /// Whether the document matches.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 pub(in crate::query) mod document;
 pub(in crate::query) mod field;
 pub(in crate::query) mod interval;
+pub(in crate::query) mod intervals;
 pub(in crate::query) mod matcher;
 pub(in crate::query) mod normal;
 pub(in crate::query) mod operators;

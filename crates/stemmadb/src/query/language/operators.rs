@@ -1,6 +1,7 @@
 //! The Mango operators by name, and compiled regular expressions.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use regex::Regex;
@@ -170,6 +171,14 @@ impl Pattern {
 impl PartialEq for Pattern {
     fn eq(&self, other: &Pattern) -> bool {
         self.text == other.text
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 

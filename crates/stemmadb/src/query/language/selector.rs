@@ -82,7 +82,7 @@ pub(crate) enum Node {
 }
 
 /// The value that a condition tests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Target {
     /// The current value itself: an array element inside `$elemMatch` and `$allMatch`, a field name inside
     /// `$keyMapMatch`.

@@ -144,7 +144,7 @@ impl Pipeline {
             let execution = match (&start.indexed, at) {
                 _ if at < start.planned_count => "part of the query",
                 (Some(IndexedStage::Count(_)), at) if at == start.planned_count => "counted in the index",
-                (Some(_), at) if at == start.planned_count => "from the index, unless rows lack the group's value",
+                (Some(_), at) if at == start.planned_count => "from the index",
                 _ => named.stage.execution(),
             };
             Value::Object([("stage", named.operator.as_str()), ("execution", execution)].into_iter().collect())

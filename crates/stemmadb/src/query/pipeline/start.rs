@@ -6,7 +6,7 @@
 use super::expression::{Expression, RowPath};
 use super::stage::{Accumulator, Group, NamedStage, Stage};
 use crate::Result;
-use crate::query::execute::aggregate::{self, Summary};
+use crate::query::execute::aggregate::{self, MissingGroup, Summary};
 use crate::query::execute::rows;
 use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
@@ -75,15 +75,15 @@ impl<'p> Start<'p> {
 }
 
 impl IndexedStage<'_> {
-    /// Computes the rows of the stage from the index; `None` if it can't.
-    pub(super) fn rows<S: QuerySource + Clone>(&self, query: &Query, source: &S) -> Result<Option<Vec<Value>>> {
+    /// Computes the rows of the stage from the index. Reads only documents that the index cannot decide.
+    pub(super) fn rows<S: QuerySource + Clone>(&self, query: &Query, source: &S) -> Result<Vec<Value>> {
         match self {
-            IndexedStage::Count(name) => Ok(Some(match rows::count(source.clone(), query)? {
+            IndexedStage::Count(name) => Ok(match rows::count(source.clone(), query)? {
                 0 => Vec::new(),
                 count => vec![Value::Object([(*name, count)].into_iter().collect())],
-            })),
+            }),
             IndexedStage::Group(group) => match &group.path {
-                None => group.total(query, source).map(Some),
+                None => group.total(query, source),
                 Some(path) => group.by_path(path, query, source),
             },
         }
@@ -128,16 +128,12 @@ impl<'p> IndexedGroup<'p> {
         Ok(vec![row(Value::Null, figures.collect::<Result<Vec<_>>>()?)])
     }
 
-    fn by_path<S: QuerySource + Clone>(&self, path: &str, query: &Query, source: &S) -> Result<Option<Vec<Value>>> {
+    fn by_path<S: QuerySource + Clone>(&self, path: &str, query: &Query, source: &S) -> Result<Vec<Value>> {
         let mut counts = aggregate::distinct(source.clone(), query, path)?;
         let grouped: u64 = counts.iter().map(|(_, count)| count).sum();
         let without_value = rows::count(source.clone(), query)? - grouped;
-        let has_sums = self.figures.iter().any(|(_, figure)| !matches!(figure, Figure::Count));
         if without_value > 0 {
-            // The group of null contains rows without a value, whose sums the index does not have.
-            if has_sums {
-                return Ok(None);
-            }
+            // Rows without a value are in the group of null, as the summaries count them.
             match counts.first_mut() {
                 Some((Value::Null, count)) => *count += without_value,
                 _ => counts.insert(0, (Value::Null, without_value)),
@@ -154,12 +150,12 @@ impl<'p> IndexedGroup<'p> {
             };
             figures.iter_mut().zip(values).for_each(|(figures, value)| figures.push((name, value)));
         }
-        Ok(Some(counts.into_iter().zip(figures).map(|((key, _), figures)| row(key, figures)).collect()))
+        Ok(counts.into_iter().zip(figures).map(|((key, _), figures)| row(key, figures)).collect())
     }
 }
 
 fn summaries<S: QuerySource + Clone>(group: &str, path: &str, query: &Query, source: &S) -> Result<Vec<Summary>> {
-    let summaries = aggregate::summaries(source.clone(), query, group, path)?;
+    let summaries = aggregate::summaries(source.clone(), query, group, path, MissingGroup::Null)?;
     Ok(summaries.into_iter().map(|(_, summary)| summary).collect())
 }
 

@@ -49,7 +49,7 @@ pub(super) fn open<'s, S: QuerySource + Clone + Send + 's>(source: S, pipeline: 
     let from_index = match start.indexed {
         Some(indexed) => {
             let label = |error: crate::Error| error.within(&stages[done_count].label);
-            indexed.rows(&query, &source).map_err(label)?
+            Some(indexed.rows(&query, &source).map_err(label)?)
         }
         None => None,
     };

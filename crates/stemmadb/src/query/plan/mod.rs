@@ -5,13 +5,13 @@
 //! inexact parts, also below a difference, and the residual selector is checked only on documents that the index cannot
 //! decide.
 //!
-//! Unions and intersections are flattened and simplified when they are built.
+//! Unions and intersections are flattened and [simplified](simplify) when they are built.
 
 pub(in crate::query) mod catalog;
 pub(in crate::query) mod planner;
 pub(in crate::query) mod request;
+mod simplify;
 
-use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ pub(crate) enum Values {
 }
 
 /// An expression that the index evaluates to a set of documents.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     /// No document.
     Empty,
@@ -136,12 +136,14 @@ pub(crate) enum Node {
 }
 
 /// A test of distinct values.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ValueTest {
     /// A regular expression found in a string. Strings with a cut key may match.
     Regex(Pattern),
     /// A remainder.
     Modulo { divisor: i64, remainder: i64 },
+    /// One of several tests, each of the values in its range.
+    Any(Vec<(KeyRange, ValueTest)>),
 }
 
 impl Node {
@@ -156,7 +158,7 @@ impl Node {
                 other => flat.push(other),
             }
         }
-        let mut flat = joined_terms(flat);
+        let mut flat = simplify::union_parts(flat);
         match flat.len() {
             0 => Node::Empty,
             1 => flat.remove(0),
@@ -176,6 +178,10 @@ impl Node {
                 Node::Intersection(inner) => flat.extend(inner),
                 other => flat.push(other),
             }
+        }
+        let mut flat = simplify::intersection_parts(flat);
+        if flat.contains(&Node::Empty) {
+            return Node::Empty;
         }
         let node = match flat.len() {
             0 => Node::All,
@@ -206,7 +212,8 @@ impl Node {
     /// Whether every document in the set certainly matches.
     pub(crate) fn is_exact(&self) -> bool {
         match self {
-            Node::Check(_) | Node::Matching { test: ValueTest::Regex(_), .. } => false,
+            Node::Check(_) => false,
+            Node::Matching { test, .. } => test.is_exact(),
             Node::Union(nodes) | Node::Intersection(nodes) => nodes.iter().all(Node::is_exact),
             Node::Difference(from, without) => from.is_exact() && without.is_exact(),
             _ => true,
@@ -224,35 +231,13 @@ impl Node {
     }
 }
 
-/// Merges the terms of one path into one node, at the position of the first.
-fn joined_terms(nodes: Vec<Node>) -> Vec<Node> {
-    let mut joined: Vec<Node> = Vec::with_capacity(nodes.len());
-    let mut places: HashMap<PathNumber, usize> = HashMap::new();
-    for node in nodes {
-        let (path, keys) = match node {
-            Node::Equal { path, key } => (path, vec![key]),
-            Node::EqualAny { path, keys } => (path, keys),
-            other => {
-                joined.push(other);
-                continue;
-            }
-        };
-        match places.get(&path).and_then(|at| joined.get_mut(*at)) {
-            Some(Node::EqualAny { keys: earlier, .. }) => earlier.extend(keys),
-            _ => {
-                places.insert(path, joined.len());
-                joined.push(Node::EqualAny { path, keys });
-            }
+impl ValueTest {
+    /// Whether the key of a value decides the test. Keys of long strings do not hold the whole text.
+    fn is_exact(&self) -> bool {
+        match self {
+            ValueTest::Regex(_) => false,
+            ValueTest::Modulo { .. } => true,
+            ValueTest::Any(tests) => tests.iter().all(|(_, test)| test.is_exact()),
         }
     }
-    for node in &mut joined {
-        if let Node::EqualAny { path, keys } = node {
-            keys.sort();
-            keys.dedup();
-            if let [key] = keys.as_mut_slice() {
-                *node = Node::Equal { path: *path, key: std::mem::take(key) };
-            }
-        }
-    }
-    joined
 }

@@ -17,13 +17,16 @@ use super::catalog::Catalog;
 use super::{DeclaredWalk, DrivingCondition, Node, Order, Plan, Walk};
 use crate::index::{PathNumber, Presence};
 use crate::query::language::interval::{Interval, IntervalPart, KeyRange};
+use crate::query::language::intervals::Intervals;
 use crate::query::language::normal::{Check, Leaf, Normal};
 use crate::query::language::selector::{Comparison, Target};
 use crate::query::language::sort::Sort;
 use crate::value::{Kind, Path, Value};
+use disjunctions::limit_passes;
 
 mod condition;
 mod declared;
+mod disjunctions;
 mod driving;
 mod element;
 mod identity;
@@ -77,11 +80,15 @@ struct PathCondition<'s> {
     predicate: Predicate<'s>,
     /// The leaves of the normal form that this condition represents.
     leaves: Vec<&'s Leaf>,
+    /// The disjunctions that it represents.
+    disjunctions: Vec<&'s Normal>,
 }
 
 enum Predicate<'s> {
     /// The value is in an interval.
     Within(Interval),
+    /// The value is in one of several intervals.
+    WithinAny(Intervals),
     /// The value equals an array or object.
     Container(&'s Value),
     /// Any check except a comparison.
@@ -98,20 +105,16 @@ impl Planner<'_> {
         let mut nodes = Vec::new();
         let mut residual = Vec::new();
         let (conditions, others) = self.conditions(children);
-        for condition in &conditions {
-            let node = self.condition_node(condition);
-            if !node.is_exact() {
-                residual.extend(condition.leaves.iter().map(|leaf| Normal::Leaf((*leaf).clone())));
-            }
-            nodes.push(node);
+        nodes.extend(conditions.iter().map(|condition| self.condition_node(condition)));
+        nodes.extend(others.iter().map(|other| self.in_document(other)));
+        limit_passes(&mut nodes);
+        let (condition_nodes, other_nodes) = nodes.split_at(conditions.len());
+        for (condition, _) in conditions.iter().zip(condition_nodes).filter(|(_, node)| !node.is_exact()) {
+            residual.extend(condition.leaves.iter().map(|leaf| Normal::Leaf((*leaf).clone())));
+            residual.extend(condition.disjunctions.iter().map(|disjunction| (*disjunction).clone()));
         }
-        for other in others {
-            let node = self.in_document(other);
-            if !node.is_exact() {
-                residual.push(other.clone());
-            }
-            nodes.push(node);
-        }
+        let undecided = others.iter().zip(other_nodes).filter(|(_, node)| !node.is_exact());
+        residual.extend(undecided.map(|(other, _)| (*other).clone()));
         let driving_conditions = self.driving_conditions(&conditions, &nodes, driving_paths);
         let declared = self.declared(sort, &conditions, &nodes);
         Filter { node: Node::intersection(nodes), residual: Normal::all(residual), driving_conditions, declared }
@@ -140,13 +143,16 @@ impl Planner<'_> {
                 let (conditions, others) = self.conditions(children);
                 let nodes = conditions.iter().map(|condition| self.condition_node(condition));
                 let others = others.iter().map(|other| self.in_document(other));
-                Node::intersection(nodes.chain(others))
+                let mut nodes: Vec<Node> = nodes.chain(others).collect();
+                limit_passes(&mut nodes);
+                Node::intersection(nodes)
             }
             Normal::Leaf(leaf) => self.condition_node(&self.condition(leaf)),
         }
     }
 
-    /// Splits `children` into conditions, with the comparisons on one target merged, and other nodes.
+    /// Splits `children` into conditions and other nodes. Comparisons on one target are merged, and disjunctions of
+    /// them.
     fn conditions<'s>(&self, children: &'s [Normal]) -> (Vec<PathCondition<'s>>, Vec<&'s Normal>) {
         let mut conditions: Vec<PathCondition<'s>> = Vec::new();
         let mut others = Vec::new();
@@ -170,6 +176,7 @@ impl Planner<'_> {
                 }
             }
         }
+        conditions.extend(self.joined_disjunctions(&mut others));
         (conditions, others)
     }
 
@@ -190,7 +197,7 @@ impl Planner<'_> {
             }
             check => (leaf.negated, Predicate::Check(check)),
         };
-        PathCondition { target: &leaf.target, negated, predicate, leaves: vec![leaf] }
+        PathCondition { target: &leaf.target, negated, predicate, leaves: vec![leaf], disjunctions: Vec::new() }
     }
 
     /// The documents that meet a condition.

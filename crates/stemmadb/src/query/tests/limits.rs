@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::{Query, Selector, all_of, any_of, count, documents, field, ids, not};
-use super::memory::MemorySource;
+use super::memory::{MemorySource, Stored};
 use crate::index::{DocumentNumber, Policy};
 use crate::query::source::limits::{Cancellation, LimitedSource};
 use crate::value::Value;
@@ -78,6 +78,49 @@ fn inequalities_read_the_documents_with_a_value_once() {
     let mixed =
         Selector::parse_text(r#"{"$nor": [{"at": 1}, {"at": 2}, {"at": [3]}, {"text": "x"}, {"at": {"$gt": 9}}]}"#);
     assert_eq!(count(&source, &Query::new(mixed.expect("good"))).expect("good"), 8);
+}
+
+/// Conditions other than scalar equality were planned one by one: each read the documents with a value, or took a pass
+/// over the values.
+#[test]
+fn many_negated_conditions_read_what_one_reads() {
+    const CONDITIONS: u64 = 2_000;
+    let mut source = MemorySource::new(Policy::default());
+    for at in 0..500u64 {
+        let extra = if at % 2 == 0 { r#", "even": true"# } else { "" };
+        let body = format!(r#"{{"at": {at}, "b": {}, "tags": [{at}], "text": "word {at}"{extra}}}"#, at % 100);
+        source.put(DocumentNumber(at), &format!("id{at}"), Value::parse(body.as_bytes()).expect("good JSON"));
+    }
+    let conditions: [&dyn Fn(u64) -> String; 13] = [
+        &|at| format!(r#"{{"at": {{"$gt": {at}}}}}"#),
+        &|at| format!(r#"{{"at": {{"$gt": {}, "$lt": {}}}}}"#, at * 4, at * 4 + 3),
+        &|at| format!(r#"{{"at": {{"$in": [{}, {}, [1]]}}}}"#, at * 3, at * 3 + 1),
+        &|at| format!(r#"{{"text": {{"$regex": "{at}$"}}}}"#),
+        &|at| format!(r#"{{"text": {{"$regex": "^word {at}[05]"}}}}"#),
+        &|at| format!(r#"{{"text": {{"$beginsWith": "word {at}"}}}}"#),
+        &|at| format!(r#"{{"at": {{"$mod": [{}, 1]}}}}"#, at + 7),
+        &|_| r#"{"even": {"$exists": true}}"#.to_owned(),
+        &|at| format!(r#"{{"x{at}": {{"$exists": true}}}}"#),
+        &|at| format!(r#"{{"tags": {{"$elemMatch": {{"$gt": {}}}}}}}"#, at + 100),
+        &|at| format!(r#"{{"at": {at}, "b": {{"$ne": {}}}}}"#, at % 3),
+        &|at| format!(r#"{{"at": {at}, "b": {{"$in": [{at}, {}]}}}}"#, at + 1),
+        &|at| format!(r#"{{"at": {{"$gt": {at}}}, "b": {{"$gt": {at}}}}}"#),
+    ];
+    for condition in conditions {
+        // A selector has at most 64 patterns.
+        let count_max = if condition(0).contains("$regex") { 64 } else { CONDITIONS };
+        let all: Vec<String> = (0..count_max).map(condition).collect();
+        let selector = Selector::parse_text(&format!(r#"{{"$nor": [{}]}}"#, all.join(", "))).expect("good");
+        let counters = [&source.presence_reads, &source.values_walked, &source.documents_read];
+        counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        let found = count(&source, &Query::new(selector.clone())).expect("good");
+        let [presences, values, documents] = counters.map(|counter| counter.load(Ordering::Relaxed));
+        let matches = |stored: &&Stored| selector.matches(&MemorySource::whole(stored)).expect("good");
+        assert_eq!(found, source.documents.values().filter(matches).count() as u64, "{}", all[1]);
+        assert!(presences <= 10, "{presences} reads of presence: {}", all[1]);
+        assert!(values <= 5_000, "{values} values walked: {}", all[1]);
+        assert!(documents <= 500, "{documents} documents read: {}", all[1]);
+    }
 }
 
 /// A thousand documents, half of them in the tree; the matching ones are scattered.

@@ -40,6 +40,10 @@ pub(crate) struct MemorySource {
     pub(crate) has_wrong_statistics: bool,
     /// How often the documents with a value at a path were read.
     pub(crate) presence_reads: AtomicU64,
+    /// How many documents were read.
+    pub(crate) documents_read: AtomicU64,
+    /// How many distinct values walks visited.
+    pub(crate) values_walked: AtomicU64,
 }
 
 impl MemorySource {
@@ -54,6 +58,8 @@ impl MemorySource {
             presence: BTreeMap::new(),
             has_wrong_statistics: false,
             presence_reads: AtomicU64::new(0),
+            documents_read: AtomicU64::new(0),
+            values_walked: AtomicU64::new(0),
         }
     }
 
@@ -166,6 +172,7 @@ impl IndexReader for MemorySource {
             found.reverse();
         }
         for ((_, key), documents) in found {
+            self.values_walked.fetch_add(1, Ordering::Relaxed);
             if visit(key, &mut set(documents))?.is_break() {
                 break;
             }
@@ -213,6 +220,7 @@ impl IndexReader for MemorySource {
         numbers: &[DocumentNumber],
         visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
+        self.documents_read.fetch_add(numbers.len() as u64, Ordering::Relaxed);
         for number in numbers {
             let stored = self.stored(*number)?;
             let body = Body::new(stored.packed.as_slice());

@@ -1,7 +1,7 @@
 //! Tests of declared views.
 
 use crate::value::Value;
-use crate::{Database, ErrorKind};
+use crate::{Database, DeclaredView, ErrorKind};
 
 fn json(text: &str) -> Value {
     Value::parse(text).unwrap()
@@ -45,6 +45,35 @@ fn paths_conditions_and_unnested_elements() {
         .views()
         .define("shop/sums", &json(r#"{"unnest": "lines", "key": "@.what", "value": "@.price", "reduce": "_sum"}"#));
     assert_eq!(sums.unwrap().query().key("tea").reduce().unwrap(), Some(59.into()));
+}
+
+#[test]
+fn paths_that_lead_through_arrays_give_hints() {
+    let db = shop();
+    db.insert("o5", &json(r#"{"orders": [{"lines": [{"what": "tea", "tax": [{"rate": 5}]}]}]}"#)).unwrap();
+    db.insert("o6", &json(r#"{"lines": [{"tax": [{"rate": 5}]}]}"#)).unwrap();
+    let hints = |definition: &str| {
+        DeclaredView::parse("v", &json(definition)).unwrap().hints(&db.snapshot().unwrap()).join("; ")
+    };
+    for definition in [
+        r#"{"unnest": "lines", "key": ["@.what", "who", "_id", "@"], "value": {"price": "@.price"}}"#,
+        r#"{"key": "lines.0.price", "value": "none", "where": {"lines[].what": "tea"}}"#,
+        r#"{"unnest": "none", "key": "@.what"}"#,
+    ] {
+        assert_eq!(hints(definition), "", "{definition}");
+    }
+    let unnest = "name the array with `unnest`, and a field of its elements as `@.field`";
+    let no_price = format!("no document has a field `lines.price`, but some have `lines[].price`: {unnest}");
+    assert_eq!(hints(r#"{"key": "lines.price"}"#), no_price);
+    assert_eq!(hints(r#"{"key": "who", "value": ["none", "lines.price"]}"#), no_price);
+    assert_eq!(
+        hints(r#"{"key": "who", "where": {"lines.what": "tea"}}"#),
+        "no document has a field `lines.what`, but some have `lines[].what`: write `[]` for the elements of an array"
+    );
+    assert!(
+        hints(r#"{"unnest": "orders.lines", "key": "@"}"#).contains("but some have `orders[].lines`: a view can't")
+    );
+    assert!(hints(r#"{"unnest": "lines", "key": "@.tax.rate"}"#).contains("some documents have `lines[].tax[].rate`"));
 }
 
 #[test]

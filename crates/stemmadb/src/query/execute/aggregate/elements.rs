@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::group::MissingGroup;
 use super::path_error;
 use super::scan::{Fold, Scan, canonical};
 use crate::Result;
@@ -151,6 +152,7 @@ fn distinct(values: impl IntoIterator<Item = Value>) -> Result<BTreeMap<Vec<u8>,
 pub(super) fn visit_groups(
     group: &ValuePath,
     path: &ValuePath,
+    missing: MissingGroup,
     document: DocumentView<'_>,
     visit: &mut impl FnMut(&[u8], Value, &[Value]) -> Result<()>,
 ) -> Result<()> {
@@ -168,9 +170,12 @@ pub(super) fn visit_groups(
         }
         return Ok(());
     }
-    let groups = distinct(group.values(document)?)?;
+    let mut groups = distinct(group.values(document)?)?;
     if groups.is_empty() {
-        return Ok(());
+        if missing == MissingGroup::Omit {
+            return Ok(());
+        }
+        groups = distinct([Value::Null])?;
     }
     let values = path.values(document)?;
     groups.into_iter().try_for_each(|(key, group)| visit(&key, group, &values))

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 pub(in crate::query) use self::combined::{CombinedGroup, FigurePath, combined_groups};
 use self::elements::ValuePath;
-pub(in crate::query) use self::group::summaries;
+pub(in crate::query) use self::group::{MissingGroup, summaries};
 pub(in crate::query) use self::scan::canonical;
 use self::scan::{Fold, Scan};
 use crate::query::plan::request::Query;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::group::summaries;
+use super::group::{MissingGroup, summaries};
 use super::scan::canonical;
 use super::{FigurePath, Summary, SummaryBuilder, combined_groups, distinct, summary};
 use crate::index::Policy;
@@ -47,7 +47,7 @@ fn check_combined(source: &MemorySource, query: &Query, group: &str, path: &str)
     let found: Vec<(Value, u64)> = combined.iter().map(|group| (group.key.clone(), group.document_count)).collect();
     prop_assert_eq!(found, counts, "{} by {}", path, group);
     let all: crate::Result<Vec<Summary>> = combined.iter().map(|group| group.figures[0].numbers.finish(path)).collect();
-    match (summaries(source, query, group, path), all) {
+    match (summaries(source, query, group, path, MissingGroup::Omit), all) {
         (Ok(summaries), Ok(all)) => {
             prop_assert_eq!(summaries.len(), all.len());
             prop_assert!(summaries.iter().zip(&all).all(|((_, a), b)| same(a, b)), "{path} by {group}");
@@ -118,7 +118,7 @@ proptest! {
         let counts: Vec<(Value, u64)> = expected.values().map(|(value, count, _)| (value.clone(), *count)).collect();
         prop_assert_eq!(distinct(&source, &query, &group).expect("sound"), counts, "{} by {}", &selector, &group);
 
-        let found = summaries(&source, &query, &group, &path);
+        let found = summaries(&source, &query, &group, &path, MissingGroup::Omit);
         let all: crate::Result<Vec<Summary>> =
             expected.values().map(|(.., builder)| builder.finish(&path)).collect();
         match (found, all) {
@@ -195,7 +195,7 @@ proptest! {
             (found, expected) => prop_assert_eq!(found.is_err(), expected.is_err()),
         }
         let all: crate::Result<Vec<Summary>> = expected.values().map(|(_, builder)| builder.finish(&path)).collect();
-        match (summaries(&source, &query, &group, &path), all) {
+        match (summaries(&source, &query, &group, &path, MissingGroup::Omit), all) {
             (Ok(found), Ok(all)) => {
                 prop_assert_eq!(found.len(), all.len());
                 for (((value, found), (expected, _)), summary) in found.iter().zip(expected.values()).zip(&all) {

@@ -1,9 +1,13 @@
 //! Pipelines by example: meaning, errors, limits, and what is read.
 
+use std::sync::atomic::Ordering;
+
 use super::super::Pipeline;
-use super::{json, run};
-use crate::index::Policy;
+use super::{json, naive, run};
+use crate::index::{DocumentNumber, Policy};
 use crate::query::tests::filled;
+use crate::query::tests::memory::MemorySource;
+use crate::value::collate;
 use crate::{Database, ErrorKind, Result, Value};
 
 fn rows(documents: &[&str], stages: &str) -> String {
@@ -176,10 +180,41 @@ fn leading_stages_are_one_query_and_counts_come_from_the_index() {
     let counted = executions(r#"[{"$match": {"n": {"$gt": 7}}}, {"$count": "n"}]"#).1;
     assert_eq!(counted[1], "counted in the index");
     let grouped = executions(r#"[{"$group": {"_id": "$n", "sum": {"$sum": "$n"}}}]"#).1;
-    assert_eq!(grouped, ["from the index, unless rows lack the group's value"]);
+    assert_eq!(grouped, ["from the index"]);
     assert_eq!(executions(r#"[{"$group": {"_id": "$n", "all": {"$push": "$n"}}}]"#).1, ["collects groups"]);
     let hints = |stages: &str| Pipeline::parse(&json(stages)).unwrap().hints(&snapshot).unwrap();
     assert_eq!(hints(r#"[{"$group": {"_id": "$l.p", "n": {"$sum": "$n"}}}]"#).len(), 1);
     assert_eq!(hints(r#"[{"$match": {"l.p": 1}}]"#).len(), 1);
     assert_eq!(hints(r#"[{"$unwind": "$l"}, {"$group": {"_id": "$l.p"}}]"#), [""; 0]);
+}
+
+/// One document without a value at the group's path made the stage read all documents.
+#[test]
+fn groups_read_no_documents_that_the_index_decides() {
+    let mut source = MemorySource::new(Policy::default());
+    let mut documents = Vec::new();
+    for at in 0..200_u64 {
+        let group = match at % 10 {
+            0 => r#""h": 1,"#.to_owned(),
+            1 => r#""g": null,"#.to_owned(),
+            at => format!(r#""g": {at},"#),
+        };
+        documents.push(json(&format!(r#"{{{group} "n": {}}}"#, at % 7)));
+    }
+    // The index does not hold arrays as values, so this document is read.
+    documents.push(json(r#"{"g": [1], "n": 5}"#));
+    for (at, document) in documents.iter().enumerate() {
+        source.put(DocumentNumber(at as u64), &format!("d{at}"), document.clone());
+    }
+    let figures = r#"{"rows": {"$sum": 1}, "sum": {"$sum": "$n"}, "mean": {"$avg": "$n"}}"#;
+    let group = |path: &str| json(&format!(r#"[{{"$group": {{"_id": "${path}", {}}}]"#, &figures[1..]));
+    for (path, read_max) in [("g", 3), ("h", 0), ("absent", 0)] {
+        source.documents_read.store(0, Ordering::Relaxed);
+        let found = Value::Array(run(&source, &group(path)).unwrap());
+        let read = source.documents_read.load(Ordering::Relaxed);
+        assert!(read <= read_max, "{path}: {read} documents read");
+        let stages = group(path).as_array().unwrap().to_vec();
+        let expected = Value::Array(naive::run(&documents, &stages).unwrap());
+        assert!(collate::compare(&found, &expected).is_eq(), "{path}\n{found}\n{expected}");
+    }
 }

@@ -23,6 +23,9 @@ impl Planner<'_> {
     ) -> Node {
         match predicate {
             Predicate::Within(interval) => within(path, reach, interval),
+            Predicate::WithinAny(intervals) => {
+                Node::union(intervals.iter().map(|interval| within(path, reach, interval)))
+            }
             Predicate::Container(value) => self.container(path, reach, names, value),
             Predicate::Check(check) => self.check(path, reach, names, check),
         }

@@ -77,7 +77,7 @@ impl Planner<'_> {
                 let is_range = !matches!(super::within(Some(path), Reach::Straight, interval), Node::Equal { .. });
                 is_range.then(|| (Values::Range(scalars), containers(path, interval)))
             }
-            Predicate::Container(_) => None,
+            Predicate::Container(_) | Predicate::WithinAny(_) => None,
             Predicate::Check(check @ Check::OneOf(_)) => match self.check(Some(path), Reach::Straight, &[], check) {
                 Node::EqualAny { keys, .. } => Some((Values::Keys(keys), Node::Empty)),
                 _ => None,
