@@ -9,6 +9,7 @@ mod bitmap;
 mod gather;
 mod iter;
 mod operations;
+mod probe;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use smallvec::{SmallVec, smallvec};
 use bitmap::Bitmap;
 pub(crate) use gather::ContainerUnion;
 pub(crate) use iter::Iter;
+pub(crate) use probe::ContainerProbe;
 
 /// The maximum length of an array. A longer one would be larger than a bitmap.
 const ARRAY_MAX: usize = 4096;

@@ -35,5 +35,5 @@ pub use policy::Policy;
 pub(crate) use posting::{
     PostingKey, Presence, after_postings, after_window, first_of_window, first_posting, posting_key,
 };
-pub(crate) use set::{DocumentSet, Union};
+pub(crate) use set::{DocumentSet, Probe, ProbeCount, Union};
 pub(crate) use terms::{DocumentTerms, TermDifference, difference, document_terms};

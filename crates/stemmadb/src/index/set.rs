@@ -2,6 +2,7 @@
 //!
 //! **Invariant.** Chunks are strictly ascending and none is empty.
 
+mod probe;
 #[cfg(test)]
 mod tests;
 mod union;
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::container::Container;
 use super::number::{DocumentNumber, Window};
+pub(crate) use probe::{Probe, ProbeCount};
 pub(crate) use union::Union;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::Result;
 use crate::cache::columns::Column;
-use crate::index::{Container, DocumentNumber, DocumentSet, PostingKey, Union};
+use crate::index::{Container, DocumentNumber, DocumentSet, PostingKey, Probe, ProbeCount, Union};
 use crate::memtable::{MemtableTermWalk, PostingOverlay};
 use crate::read::postings::apply_overlay;
 use crate::tree::{Direction, Scan};
@@ -98,10 +98,11 @@ impl StoredTerms {
 pub(crate) struct TreeTerms {
     rows: Scan,
     direction: Direction,
-    /// The next row: its chunk and container; none at the end.
-    next: Option<(u64, StoredContainer)>,
-    /// The value's key of the next row.
+    /// The chunk of the next row; none at the end.
+    next: Option<u64>,
+    /// The value's key of the next row, and its container.
     next_key: Vec<u8>,
+    next_container: Vec<u8>,
     /// The key of the current value.
     key: Vec<u8>,
     /// The containers read so far for the current value, with their chunks, in the order of the walk.
@@ -112,9 +113,16 @@ pub(crate) struct TreeTerms {
 
 impl TreeTerms {
     pub(crate) fn begin(rows: Scan, direction: Direction) -> Result<Self> {
-        let (next_key, key) = (Vec::new(), Vec::new());
-        let mut terms =
-            TreeTerms { rows, direction, next: None, next_key, key, read: SmallVec::new(), returned_count: 0 };
+        let mut terms = TreeTerms {
+            rows,
+            direction,
+            next: None,
+            next_key: Vec::new(),
+            next_container: Vec::new(),
+            key: Vec::new(),
+            read: SmallVec::new(),
+            returned_count: 0,
+        };
         terms.advance()?;
         Ok(terms)
     }
@@ -125,7 +133,9 @@ impl TreeTerms {
             let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
             self.next_key.clear();
             self.next_key.extend_from_slice(value);
-            self.next = Some((chunk, StoredContainer::from_slice(container)));
+            self.next_container.clear();
+            self.next_container.extend_from_slice(container);
+            self.next = Some(chunk);
         }
         Ok(())
     }
@@ -148,10 +158,22 @@ impl TreeTerms {
         if self.next_key != self.key {
             return Ok(false);
         }
-        let Some(row) = self.next.take() else { return Ok(false) };
-        self.read.push(row);
+        let Some(chunk) = self.next.take() else { return Ok(false) };
+        self.read.push((chunk, StoredContainer::from_slice(&self.next_container)));
         self.advance()?;
         Ok(true)
+    }
+
+    /// Passes each container of the current value to `visit`. Those that were not read before are not kept.
+    fn for_each(&mut self, mut visit: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        for (chunk, stored) in &self.read {
+            visit(*chunk, stored)?;
+        }
+        while let Some(chunk) = self.next.filter(|_| self.next_key == self.key) {
+            visit(chunk, &self.next_container)?;
+            self.advance()?;
+        }
+        Ok(())
     }
 
     /// All containers of the current value.
@@ -222,14 +244,35 @@ enum TermDocuments<'w> {
 }
 
 impl Term<'_> {
-    /// The number of documents that have the value.
+    /// The number of documents that have the value. Call it instead of [`Term::take`].
     pub(crate) fn len(&mut self) -> Result<u64> {
         match &mut self.documents {
             TermDocuments::Stored(terms) => {
-                terms.read_all()?.iter().map(|(_, stored)| Container::stored_len(stored).map(u64::from)).sum()
+                let mut len = 0;
+                terms.for_each(|_, stored| {
+                    len += u64::from(Container::stored_len(stored)?);
+                    Ok(())
+                })?;
+                Ok(len)
             }
             TermDocuments::Listed(numbers) => Ok(numbers.len() as u64),
             TermDocuments::Merged(set) => Ok(set.len()),
+        }
+    }
+
+    /// How many of the documents that have the value are in `others`. Call it instead of [`Term::take`].
+    pub(crate) fn count_in(&mut self, others: &Probe) -> Result<ProbeCount> {
+        match &mut self.documents {
+            TermDocuments::Stored(terms) => {
+                let mut count = ProbeCount::default();
+                terms.for_each(|chunk, stored| {
+                    count.documents += others.stored_len(chunk, stored)?;
+                    count.chunks += 1;
+                    Ok(())
+                })?;
+                Ok(count)
+            }
+            listed_or_merged => Ok(others.count(&listed_or_merged.take()?)),
         }
     }
 
@@ -251,7 +294,7 @@ impl Term<'_> {
     pub(crate) fn add_to(&mut self, union: &mut Union) -> Result<()> {
         match &mut self.documents {
             TermDocuments::Stored(terms) => {
-                terms.read_all()?.iter().try_for_each(|(chunk, stored)| union.add_stored(*chunk, stored))?;
+                terms.for_each(|chunk, stored| union.add_stored(chunk, stored))?;
             }
             TermDocuments::Listed(numbers) => union.add_listed(numbers),
             TermDocuments::Merged(set) => union.add_set(set),
@@ -292,7 +335,7 @@ impl TermWalk {
         loop {
             if let StoredTerms::Tree(terms) = &mut self.terms {
                 // Skip the rows of the previous value that were not requested.
-                terms.read_all()?;
+                terms.for_each(|_, _| Ok(()))?;
             }
             if !self.find_key() {
                 return Ok(None);

@@ -177,6 +177,21 @@ impl Bitmap {
         self.words.iter().zip(other.words.iter()).map(|(a, b)| (a & b).count_ones()).sum()
     }
 
+    /// The cardinality of the intersection with bits in the layout of [`Bitmap::of_bytes`].
+    pub(super) fn bytes_and_len(&self, bytes: &[u8]) -> u32 {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let mut len = 0;
+        for (word, bytes) in self.words.iter().zip(whole) {
+            len += (word & u64::from_le_bytes(*bytes)).count_ones();
+        }
+        if let Some(word) = self.words.get(whole.len()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            len += (word & u64::from_le_bytes(last)).count_ones();
+        }
+        len
+    }
+
     #[cfg(test)]
     pub(super) fn first(&self) -> Option<u16> {
         let at = self.words.iter().position(|&word| word != 0)?;

@@ -95,6 +95,8 @@ fn damaged_bytes_are_corrupt() {
     ];
     for bytes in bad {
         assert_eq!(Container::decode(bytes).unwrap_err().kind(), crate::ErrorKind::Corrupt, "{bytes:?}");
+        let probe = ContainerProbe::new(&Container::of_range(0, 500));
+        assert_eq!(probe.stored_len(bytes).unwrap_err().kind(), crate::ErrorKind::Corrupt, "{bytes:?}");
     }
 }
 
@@ -111,6 +113,13 @@ proptest! {
                 both.and_with(&y);
                 check(&both, &(&a & &b));
                 prop_assert_eq!(x.and_len(&y) as usize, (&a & &b).len());
+                let probe = ContainerProbe::new(&x);
+                prop_assert_eq!(probe.len(&y) as usize, (&a & &b).len());
+                if !y.is_empty() {
+                    let mut stored = Vec::new();
+                    y.encode(&mut stored);
+                    prop_assert_eq!(probe.stored_len(&stored).unwrap() as usize, (&a & &b).len());
+                }
                 prop_assert_eq!(x == y, a == b);
             }
         }

@@ -44,6 +44,8 @@ proptest! {
         check(&x.or(&y), &(&a | &b));
         check(&x.and_not(&y), &(&a - &b));
         prop_assert_eq!(x.and_len(&y) as usize, (&a & &b).len());
+        let count = Probe::new(&x).count(&y);
+        prop_assert_eq!((count.documents as usize, count.chunks as usize), ((&a & &b).len(), y.chunks().len()));
         let mut both = x.clone();
         both.and_with(&y);
         check(&both, &(&a & &b));

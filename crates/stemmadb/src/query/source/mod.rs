@@ -18,8 +18,8 @@ use crate::Result;
 use crate::cache::{CachedResult, Column};
 use crate::document::Document;
 use crate::index::{
-    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Union,
-    Window,
+    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Probe,
+    ProbeCount, Union, Window,
 };
 use crate::revision::DocumentId;
 use crate::tree::Direction;
@@ -32,8 +32,13 @@ pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], &mut dyn Posting) -> Result<Co
 
 /// The documents of one value, read on demand during a walk and at most once.
 pub(crate) trait Posting {
-    /// The number of documents.
+    /// The number of documents. Call it instead of `take`.
     fn len(&mut self) -> Result<u64>;
+
+    /// How many of the documents are in `others`. Call it instead of `take`.
+    fn count_in(&mut self, others: &Probe) -> Result<ProbeCount> {
+        Ok(others.count(&self.take()?))
+    }
 
     /// Returns the set and leaves this posting empty.
     fn take(&mut self) -> Result<DocumentSet>;

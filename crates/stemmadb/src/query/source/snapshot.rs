@@ -10,8 +10,8 @@ use crate::Result;
 use crate::cache::{CachedResult, Column};
 use crate::document::Document;
 use crate::index::{
-    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Union,
-    Window,
+    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Probe,
+    ProbeCount, Union, Window,
 };
 use crate::query::language::interval::KeyRange;
 use crate::read::{Snapshot, Term, TermWalk};
@@ -180,6 +180,10 @@ fn visit_terms(snapshot: &Snapshot, path: PathNumber, mut walk: TermWalk, visit:
 impl Posting for Term<'_> {
     fn len(&mut self) -> Result<u64> {
         Term::len(self)
+    }
+
+    fn count_in(&mut self, others: &Probe) -> Result<ProbeCount> {
+        Term::count_in(self, others)
     }
 
     fn take(&mut self) -> Result<DocumentSet> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::elements::{ValuePath, element_walk};
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, NumberSum, PathNumber, Presence};
+use crate::index::{DocumentNumber, DocumentSet, NumberSum, PathNumber, Presence, Probe};
 use crate::query::execute::collect;
 use crate::query::execute::cursor::{FilterState, Filtered, Hit};
 use crate::query::execute::evaluate::READ_COST;
@@ -273,28 +273,34 @@ impl<S: QuerySource> Scan<S> {
         to_read: &mut DocumentSet,
     ) -> Result<bool> {
         let overflow = self.filtered.overflow();
+        let certain_probe = certain.map(Probe::new);
         let mut left = Some(values_max);
         self.filtered.source.walk(path, range, Direction::Ascending, &mut |value_key, posting| {
             left = left.and_then(|left| left.checked_sub(1));
             if left.is_none() {
                 return Ok(ControlFlow::Break(()));
             }
-            if certain.is_none() && overflow.is_empty() && !is_cut(value_key) {
-                fold.add(value_key, &key::decode(value_key)?.0, posting.len()?)?;
-                return Ok(ControlFlow::Continue(()));
-            }
-            let mut members = posting.take()?;
             // Each further chunk of a value is read as another value.
-            let further_chunks = (members.chunks().len() as u64).saturating_sub(1);
-            left = left.map(|left| left.saturating_sub(further_chunks));
+            let mut spend =
+                |chunk_count: u64| left = left.map(|left| left.saturating_sub(chunk_count.saturating_sub(1)));
             if is_cut(value_key) {
+                let mut members = posting.take()?;
+                spend(members.chunks().len() as u64);
                 narrow(&mut members, certain, overflow);
                 to_read.or_with(&members);
                 return Ok(ControlFlow::Continue(()));
             }
-            let count = match certain {
-                Some(certain) => members.and_len(certain),
-                None => members.len() - members.and_len(overflow),
+            let count = match &certain_probe {
+                Some(certain) => {
+                    let count = posting.count_in(certain)?;
+                    spend(count.chunks);
+                    count.documents
+                }
+                None if overflow.is_empty() => posting.len()?,
+                None => {
+                    let members = posting.take()?;
+                    members.len() - members.and_len(overflow)
+                }
             };
             if count > 0 {
                 fold.add(value_key, &key::decode(value_key)?.0, count)?;
