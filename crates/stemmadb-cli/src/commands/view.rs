@@ -5,7 +5,7 @@ use stemmadb::{Access, Object, Value};
 use super::{Session, argument};
 use crate::arguments::{View, ViewQuery, ViewUpdate};
 use crate::database::{Database, ViewKeys, ViewOutput, ViewRequest};
-use crate::failure::Result;
+use crate::failure::{self, Result};
 use crate::output::{OutputFormat, Printer};
 use crate::shell::interrupt;
 
@@ -18,7 +18,9 @@ pub(super) fn run(view: &View, session: Session<'_>) -> Result<()> {
     };
     if let Some(definition) = &view.define {
         let definition = argument("definition", definition)?;
-        return session.with_new(&view.database, |db| db.define_view(name, &definition));
+        let hints = session.with_new(&view.database, |db| db.define_view(name, &definition))?;
+        hints.into_iter().for_each(failure::hint);
+        return Ok(());
     }
     if view.drop {
         return session.with(&view.database, |db| db.drop_view(name));
@@ -29,11 +31,17 @@ pub(super) fn run(view: &View, session: Session<'_>) -> Result<()> {
 }
 
 fn print_view(db: &Database, name: &str, request: &ViewRequest, printer: &mut Printer) -> Result<()> {
+    let mut row_count = 0_u64;
     let mut print_row = |row: Object| {
+        row_count += 1;
         printer.row(row)?;
         interrupt::check()
     };
-    db.query_view(name, request, &mut print_row)
+    db.query_view(name, request, &mut print_row)?;
+    if row_count == 0 {
+        db.view_hints(name)?.into_iter().for_each(failure::hint);
+    }
+    Ok(())
 }
 
 fn request(query: &ViewQuery) -> Result<ViewRequest> {

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use stemmadb::{Access, Object, Value};
+use stemmadb::{Access, DeclaredView, Object, Value};
 
 use super::{Database, document_object};
 use crate::failure::Result;
@@ -46,9 +46,17 @@ impl Database {
             .collect())
     }
 
-    pub(crate) fn define_view(&self, name: &str, definition: &Value) -> Result<()> {
+    /// Defines a view and maps the documents. Returns hints for paths that lead through arrays.
+    pub(crate) fn define_view(&self, name: &str, definition: &Value) -> Result<Vec<String>> {
         self.inner.views().define(name, definition)?.update()?;
-        Ok(())
+        Ok(DeclaredView::parse(name, definition)?.hints(&self.inner.snapshot()?))
+    }
+
+    /// Returns hints for paths of a view that lead through arrays.
+    pub(crate) fn view_hints(&self, name: &str) -> Result<Vec<String>> {
+        let mut definitions = self.inner.views().definitions()?.into_iter();
+        let Some((_, definition)) = definitions.find(|(defined, _)| defined == name) else { return Ok(Vec::new()) };
+        Ok(DeclaredView::parse(name, &definition)?.hints(&self.inner.snapshot()?))
     }
 
     pub(crate) fn drop_view(&self, name: &str) -> Result<()> {

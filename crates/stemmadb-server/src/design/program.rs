@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use stemmadb::views::{EmittedRows, ProgramReducer, ProgramRow, ViewProgram};
-use stemmadb::{DeclaredView, Document, Error, Reduction, Result, Value, View};
+use stemmadb::{DeclaredView, Document, Error, Reduction, Result, Snapshot, Value, View};
 
 use super::functions::document_json_as;
 use super::value_order::sort_by_value;
@@ -97,6 +97,14 @@ impl DesignView {
     /// The signature of its definition: a hash that changes with its functions.
     pub(crate) fn signature(&self) -> &str {
         &self.name[PROGRAM_PREFIX.len()..]
+    }
+
+    /// Returns hints about paths of a view that is defined by paths; see [`DeclaredView::hints`].
+    pub(crate) fn hints(&self, snapshot: &Snapshot) -> Vec<String> {
+        match &self.source {
+            ViewSource::Paths(declared) => declared.hints(snapshot),
+            ViewSource::Functions { .. } => Vec::new(),
+        }
     }
 
     fn call<A: AsRef<[B]>, B: AsRef<str>>(

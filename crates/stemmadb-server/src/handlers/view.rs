@@ -24,9 +24,9 @@ use crate::metrics::QueryTimer;
 struct OpenedView {
     served: Arc<ServedDatabase>,
     view: ProgramView,
+    program: Arc<DesignView>,
     can_reduce: bool,
     is_partitioned: bool,
-    signature: String,
 }
 
 /// Opens a view. Blocks.
@@ -38,12 +38,11 @@ fn open_view(
 ) -> Result<OpenedView> {
     let snapshot = served.database().snapshot()?;
     let value = design::open(&snapshot, design)?.value()?;
-    let program = DesignView::new(&served, scripts, &value, view)?;
-    let signature = program.signature().to_owned();
-    let can_reduce = stemmadb::views::ViewProgram::reducer(&program) != stemmadb::views::ProgramReducer::None;
-    let is_partitioned = stemmadb::views::ViewProgram::is_partitioned(&program);
-    let view = served.database().views().open_program(Arc::new(program))?;
-    Ok(OpenedView { served, view, can_reduce, is_partitioned, signature })
+    let program = Arc::new(DesignView::new(&served, scripts, &value, view)?);
+    let can_reduce = stemmadb::views::ViewProgram::reducer(&*program) != stemmadb::views::ProgramReducer::None;
+    let is_partitioned = stemmadb::views::ViewProgram::is_partitioned(&*program);
+    let view = served.database().views().open_program(program.clone())?;
+    Ok(OpenedView { served, view, program, can_reduce, is_partitioned })
 }
 
 /// The view named by the path, not opened yet.
@@ -95,7 +94,8 @@ fn etag(opened: &OpenedView, result: &ViewResult, call: &Call, body: Option<&Val
     let (rows, documents) = result.sequences();
     let uri = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
     let body = body.map(Value::to_json).unwrap_or_default();
-    let state = format!("{} {} {rows} {documents}\n{uri}\n{body}", opened.served.instance_id(), opened.signature);
+    let state =
+        format!("{} {} {rows} {documents}\n{uri}\n{body}", opened.served.instance_id(), opened.program.signature());
     format!("\"{}\"", &blake3::hash(state.as_bytes()).to_hex()[..32])
 }
 
@@ -178,15 +178,31 @@ async fn write_result(
             out.buffer.push(b'{');
             write_sequence(opened, query, sequence, out);
             out.buffer.extend_from_slice(b"\"rows\":[");
+            let count = u64::from(reduction.is_some());
             // The single row is subject to `skip` and `limit`.
             if let Some(value) = reduction.filter(|_| query.skip == 0 && query.limit != Some(0)) {
                 out.buffer.push(b'\n');
                 print_group(&Value::Null, &value, &mut out.buffer);
             }
-            out.buffer.extend_from_slice(b"\n]}");
+            write_end(opened, count, out)?;
             Ok(1)
         }
     }
+}
+
+/// Ends a result. If the view is defined by paths and has no rows, a warning says which paths lead through arrays.
+fn write_end(opened: &OpenedView, row_count: u64, out: &mut ResponseWriter) -> Result<()> {
+    out.buffer.extend_from_slice(b"\n]");
+    let hints = match row_count {
+        0 => opened.program.hints(&opened.served.database().snapshot()?),
+        _ => Vec::new(),
+    };
+    if !hints.is_empty() {
+        out.buffer.extend_from_slice(b",\n\"warning\":");
+        out.string(&hints.join("; "));
+    }
+    out.buffer.push(b'}');
+    Ok(())
 }
 
 fn write_sequence(opened: &OpenedView, query: &ViewQuery, sequence: Sequence, out: &mut ResponseWriter) {
@@ -219,7 +235,7 @@ async fn write_rows(
         print_row(opened, &rows, &row, query, show, &mut out.buffer)?;
         out.flush_if_full().await;
     }
-    out.buffer.extend_from_slice(b"\n]}");
+    write_end(opened, count, out)?;
     Ok(count)
 }
 
@@ -288,7 +304,7 @@ async fn write_groups(
         print_group(&key, &value, &mut out.buffer);
         out.flush_if_full().await;
     }
-    out.buffer.extend_from_slice(b"\n]}");
+    write_end(opened, count, out)?;
     Ok(count)
 }
 
@@ -322,7 +338,7 @@ pub(super) fn list_rows(
     let opened = open_view(served, scripts, design, view)?;
     let result = ViewResult::read(&opened, &query)?;
     let (position, documents) = result.sequences();
-    let state = format!("{} {} {position} {documents}", opened.served.instance_id(), opened.signature);
+    let state = format!("{} {} {position} {documents}", opened.served.instance_id(), opened.program.signature());
     let mut list = ListRows { state, ..ListRows::default() };
     if query.update_seq {
         list.head.insert("update_seq", opened.served.sequence_text(position));
@@ -369,7 +385,7 @@ pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
             let info = opened.view.info()?;
             rows += info.row_count;
             sequence = sequence.min(info.sequence);
-            signatures.push_str(&opened.signature);
+            signatures.push_str(&opened.program.signature());
         }
         let pending = snapshot.sequence().get() - sequence.get();
         let language = design.get("language").and_then(Value::as_str).unwrap_or("javascript");

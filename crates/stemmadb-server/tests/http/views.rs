@@ -434,7 +434,8 @@ fn declared_views_need_no_functions() {
     ]);
     let sales = json!({"where": {"paid": true}, "unnest": "lines", "key": ["@.product", "_id"], "value": "@.price",
         "reduce": "_sum"});
-    let mut views = json!({"sales": sales, "wrong": {"value": "x"}, "dearest": sales, "average": sales});
+    let mut views = json!({"sales": sales, "wrong": {"value": "x"}, "dearest": sales, "average": sales,
+        "prices": {"key": "lines.price", "reduce": "_count"}});
     views["dearest"]["reduce"] = json!("_max");
     views["average"]["reduce"] = json!("_avg");
     server.design("db", "d", json!({"language": "stemma", "views": views}));
@@ -454,6 +455,14 @@ fn declared_views_need_no_functions() {
     assert_eq!(with.json()["rows"][0]["doc"]["lines"][0]["product"], "cup");
     server.put("/db/4", &json!({"paid": true, "lines": [{"product": "tea", "price": 1}]}));
     assert_eq!(rows(&view(&server, "sales", &[("startkey", json!(["tea"]))])), [json!([null, 10])]);
+    // A path that leads through an array; the warning comes only without rows.
+    let hint = "no document has a field `lines.price`, but some have `lines[].price`: \
+                name the array with `unnest`, and a field of its elements as `@.field`";
+    assert_eq!(view(&server, "prices", &[]).json(), json!({"rows": [], "warning": hint}));
+    for query in [("reduce", json!(false)), ("group", json!(true))] {
+        assert_eq!(view(&server, "prices", &[query]).json()["warning"], hint);
+    }
+    assert_eq!(view(&server, "sales", &[("key", json!("none"))]).json()["warning"], json!(null));
     let wrong = view(&server, "wrong", &[]);
     assert_eq!((wrong.status, wrong.json()["reason"].as_str().unwrap().contains("there is no `key`")), (400, true));
     assert_eq!(server.get("/db/_design/d/_info").json()["view_index"]["language"], "stemma");
@@ -497,8 +506,7 @@ fn rows_of_equal_keys_are_ordered_by_value() {
         let found = server.get(&format!("/db/_design/d/_view/v?key=%22k%22{query}")).json();
         found["rows"].as_array().unwrap().iter().map(|row| row["value"].clone()).collect::<Vec<_>>()
     };
-    let ascending = [
-        json!("one"),
+    let of_b = [
         json!(2),
         json!(10),
         json!(null),
@@ -509,9 +517,24 @@ fn rows_of_equal_keys_are_ordered_by_value() {
         json!("one"),
         json!("z"),
     ];
+    let ascending = [&[json!("one")], &of_b[..]].concat();
     assert_eq!(values(""), ascending, "documents by id, then numbers, atoms, objects, arrays and strings");
-    let descending: Vec<_> = ascending.into_iter().rev().collect();
+    // As in CouchDB, the rows of one document keep their order.
+    let descending = [&of_b[..], &[json!("one")]].concat();
     assert_eq!(values("&descending=true"), descending);
+    assert_eq!(values("&descending=true&skip=2&limit=3"), descending[2..5]);
+}
+
+/// A batch of rows must not end within the rows of one document with equal keys.
+#[test]
+fn many_rows_of_equal_keys_keep_their_order_when_descending() {
+    let server = TestServer::new();
+    server.database("db", &[json!({"_id": "a", "n": 50}), json!({"_id": "b", "n": 3000}), json!({"_id": "c", "n": 7})]);
+    let map = "function(doc) { for (var i = 0; i < doc.n; i++) emit('k', i) }";
+    server.design("db", "d", json!({"views": {"v": {"map": map}}}));
+    let found = server.get("/db/_design/d/_view/v?descending=true").json();
+    let values: Vec<i64> = found["rows"].as_array().unwrap().iter().map(|row| row["value"].as_i64().unwrap()).collect();
+    assert_eq!(values, (0..7).chain(0..3000).chain(0..50).collect::<Vec<_>>());
 }
 
 #[test]

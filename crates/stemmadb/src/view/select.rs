@@ -24,6 +24,8 @@ pub(super) struct Select {
     /// `None` for all rows.
     pub(super) ranges: Option<Vec<RowRange>>,
     pub(super) descending: bool,
+    /// Whether the rows of one document with equal keys keep their order in a descending query.
+    pub(super) keeps_document_order: bool,
     pub(super) limit: Option<u64>,
     pub(super) skip: u64,
 }
@@ -121,6 +123,7 @@ const BATCH_MAX: usize = 1024;
 pub(super) struct RawRows {
     pub(super) reading: ViewReading,
     descending: bool,
+    keeps_document_order: bool,
     /// The remaining ranges, the next one first.
     ranges: VecDeque<RowRange>,
     skip: u64,
@@ -139,6 +142,7 @@ impl Select {
         RawRows {
             reading,
             descending: self.descending,
+            keeps_document_order: self.keeps_document_order,
             ranges: self.ordered_ranges(),
             skip: self.skip,
             left: self.limit.unwrap_or(u64::MAX),
@@ -219,23 +223,29 @@ impl RawRows {
             (layout::local_row_key(&from), to.as_ref().map_or_else(layout::rows_end, |to| layout::local_row_key(to)));
         let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
         let mut scan = self.reading.rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), direction)?;
-        let mut last = None;
+        // The first row of the next batch.
+        let mut next = None;
         while let Some((local_key, value)) = scan.next()? {
             let row = layout::row_of_local_key(local_key).unwrap_or_default();
             let RowKey { key, document } = RowKey::decode(row)?;
-            self.batch.push_back(RawRow { key: key.to_vec(), document, value: value.to_vec() });
-            if self.batch.len() >= self.batch_count {
-                last = Some(row.to_vec());
+            let is_same = |last: &RawRow| self.keeps_document_order && last.document == document && last.key == key;
+            if self.batch.len() >= self.batch_count && !self.batch.back().is_some_and(is_same) {
+                next = Some(row.to_vec());
                 break;
             }
+            self.batch.push_back(RawRow { key: key.to_vec(), document, value: value.to_vec() });
         }
-        if let Some(mut last) = last {
-            // The next possible key is this one with one more byte.
+        if self.descending && self.keeps_document_order {
+            let rows = self.batch.make_contiguous();
+            rows.chunk_by_mut(|a, b| a.document == b.document && a.key == b.key).for_each(<[RawRow]>::reverse);
+        }
+        if let Some(mut next) = next {
             self.ranges.push_front(if self.descending {
-                (from, Some(last))
+                // The end is exclusive, and the next possible key is this one with one more byte.
+                next.push(0);
+                (from, Some(next))
             } else {
-                last.push(0);
-                (last, to)
+                (next, to)
             });
             self.batch_count = (self.batch_count * 4).min(BATCH_MAX);
         }

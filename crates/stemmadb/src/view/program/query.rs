@@ -83,7 +83,7 @@ impl ProgramView {
 
     /// Starts a query for all rows.
     pub fn query(&self) -> ProgramQuery {
-        let (choice, select) = (RowChoice::default(), Select::default());
+        let (choice, select) = (RowChoice::default(), Select { keeps_document_order: true, ..Select::default() });
         ProgramQuery { view: self.clone(), choice, partition: None, select, access: Access::default() }
     }
 
@@ -119,7 +119,7 @@ impl ProgramQuery {
         self
     }
 
-    /// Returns rows from the last key to the first.
+    /// Returns rows from the last key to the first. The rows of one document with equal keys keep their order.
     pub fn descending(mut self, is_descending: bool) -> Self {
         self.select.descending = is_descending;
         self
@@ -181,7 +181,8 @@ impl ProgramQuery {
         self.view.views.read(&self.view.materialized, self.access)
     }
 
-    /// Streams the rows in key order, rows with equal keys in the order of their documents' ids.
+    /// Streams the rows in key order, rows with equal keys in the order of their documents' ids, and those of one
+    /// document in the order in which the program returned them.
     ///
     /// # Errors
     /// The errors of the program; `Corrupt` if stored bytes are damaged.
