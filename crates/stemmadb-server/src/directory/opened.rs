@@ -26,6 +26,23 @@ impl Directory {
         self.open_for(name, Purpose::FreeSpace).await
     }
 
+    /// As [`Directory::open_to_free_space`], for a compaction, which writes before it frees space: on a full disk, it
+    /// uses the reserve even if the database itself still takes writes.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn open_to_compact(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
+        if !space::has_space(&self.path) {
+            let this = self.clone();
+            blocking(move || {
+                this.release_reserve();
+                Ok(())
+            })
+            .await?;
+        }
+        self.open_for(name, Purpose::FreeSpace).await
+    }
+
     async fn open_for(self: &Arc<Self>, name: &str, purpose: Purpose) -> Result<Arc<ServedDatabase>> {
         let slot = match self.slot(name) {
             Ok(slot) => slot,
