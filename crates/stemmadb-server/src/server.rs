@@ -95,6 +95,7 @@ impl Server {
         let opened = config.clone();
         let (directory, settings, authenticator, generated_password) = blocking(move || {
             let directory = Arc::new(Directory::open(&opened)?);
+            directory.limit_open_files();
             let settings = Arc::new(RuntimeSettings::load(&opened, &*directory)?);
             let (authenticator, generated_password) = load_accounts(&settings, &directory)?;
             Ok((directory, settings, authenticator, generated_password))

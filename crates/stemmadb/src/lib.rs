@@ -134,6 +134,11 @@ pub mod handles {
     pub use crate::keys::{KeyCondition, KeyWrite};
 }
 
+/// Files that databases of this process have open, and limits of them.
+pub mod open_files {
+    pub use crate::vfs::{OpenFileLimit, open_file_count};
+}
+
 /// Reading what is left of a damaged database.
 pub mod salvage {
     pub use crate::database::salvage_database;

@@ -81,6 +81,23 @@ fn checkpoints_go_on_once_there_is_space() {
 }
 
 #[test]
+fn checkpoints_go_on_once_there_are_descriptors() {
+    let storage = TestStorage::new(5);
+    let db = storage.open(options(true)).unwrap();
+    (0..500).for_each(|number| write(&db, number).unwrap());
+    storage.disk().fail(Call::WriteRun, 1, Failure::NoDescriptor, true);
+    until("no checkpoint fails", || db.maintenance().checkpoint().is_err());
+    assert!(db.maintenance().takes_writes());
+    write(&db, 500).unwrap();
+    assert_readable(&db, 501);
+    storage.heal();
+    until("no checkpoint succeeds", || db.maintenance().checkpoint().is_ok());
+    (501..1_000).for_each(|number| write(&db, number).unwrap());
+    assert_readable(&db, 1_000);
+    assert_sound(&db);
+}
+
+#[test]
 fn checkpoints_without_background_work_are_tried_again_by_each_write() {
     let storage = TestStorage::new(2);
     let db = storage.open(options(false)).unwrap();

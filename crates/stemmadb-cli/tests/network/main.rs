@@ -9,6 +9,7 @@ mod client;
 mod descriptors;
 mod feeds;
 mod flood;
+mod full_disk;
 mod history;
 mod hostile;
 mod kill;

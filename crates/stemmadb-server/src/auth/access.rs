@@ -31,7 +31,7 @@ pub(crate) struct Route {
 }
 
 /// The last segments of routes that only read, and may read much.
-const READING: [&str; 16] = [
+const READING: [&str; 17] = [
     "_aggregate",
     "_all_docs",
     "_bulk_get",
@@ -47,12 +47,13 @@ const READING: [&str; 16] = [
     "_revs_diff",
     "_statistics",
     "queries",
+    "{handle}",
     "{view}",
 ];
 
 impl Route {
     /// Whether a request does nothing but read, perhaps for long, so that it may be cancelled when its client leaves.
     pub(crate) fn only_reads(&self) -> bool {
-        self.path.rsplit('/').next().is_some_and(|last| READING.contains(&last))
+        self.method != Method::DELETE && self.path.rsplit('/').next().is_some_and(|last| READING.contains(&last))
     }
 }

@@ -53,7 +53,8 @@ impl Directory {
         }
         let modified = self.modified();
         let is_precise = modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|age| age > PRECISION);
-        let entries = self.path.read_dir().map_err(|error| io_failure("read", &self.path, &error))?;
+        let entries = self.with_descriptors(|| self.path.read_dir());
+        let entries = entries.map_err(|error| io_failure("read", &self.path, &error))?;
         let mut is_complete = true;
         let mut candidates = Vec::new();
         for entry in entries.flatten() {

@@ -28,6 +28,7 @@ use std::time::SystemTime;
 
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
+use stemmadb::open_files::OpenFileLimit;
 use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
 
@@ -56,6 +57,9 @@ pub(crate) struct Directory {
     open_slots: Mutex<Vec<Arc<DatabaseSlot>>>,
     /// The most databases that are kept open while nobody uses them.
     open_max: usize,
+    /// The most files that databases may have open.
+    open_files_max: usize,
+    open_file_limit: Mutex<Option<OpenFileLimit>>,
     /// Counts uses of databases; gives each slot the time of its last use.
     use_count: AtomicU64,
     /// The values of `use_count` when memory was last divided, and the time before.
@@ -120,7 +124,9 @@ impl Directory {
             catalog,
             slots: RwLock::new(slots),
             open_slots: Mutex::default(),
-            open_max: config.limits.open_databases.min(descriptors::open_databases_max()),
+            open_max: config.limits.open_databases,
+            open_files_max: descriptors::open_files_max(),
+            open_file_limit: Mutex::default(),
             use_count: AtomicU64::new(0),
             divided_at: Mutex::default(),
             searched: Mutex::default(),
@@ -244,11 +250,17 @@ impl Directory {
         if slot.entry.is_in_memory {
             return;
         }
-        let removed = remove(&self.path.join(&slot.entry.directory));
+        let removed = self.remove_files(&slot.entry);
         let removed = self.catalog.remove(&slot.entry).and(removed);
         if removed.and_then(|()| self.catalog.removed(&slot.entry.directory)).is_err() {
             self.forgotten.lock().push(slot.entry.clone());
         }
+    }
+
+    /// Removes the directory of a database.
+    fn remove_files(&self, entry: &CatalogEntry) -> Result<()> {
+        let path = self.path.join(&entry.directory);
+        self.with_descriptors(|| remove(&path)).map_err(|error| io_failure("remove", &path, &error))
     }
 
     /// Removes databases from the catalog that could not be removed before.
@@ -306,7 +318,7 @@ impl Directory {
         if slot.entry.is_in_memory {
             return Ok(());
         }
-        remove(&self.path.join(&slot.entry.directory))?;
+        self.remove_files(&slot.entry)?;
         self.catalog.removed(&slot.entry.directory)
     }
 
@@ -400,7 +412,8 @@ fn complete_removals(path: &Path, catalog: &Catalog, entries: &[CatalogEntry]) -
     let in_use: HashSet<&str> = entries.iter().map(|entry| entry.directory.as_str()).collect();
     for removed in catalog.removals()? {
         if !in_use.contains(removed.as_str()) {
-            remove(&path.join(&removed))?;
+            let path = path.join(&removed);
+            remove(&path).map_err(|error| io_failure("remove", &path, &error))?;
         }
         // On a full disk, the next start records it.
         if catalog.takes_writes() {
@@ -415,9 +428,9 @@ fn already_exists() -> Failure {
     Failure::new(StatusCode::PRECONDITION_FAILED, "file_exists", reason)
 }
 
-fn remove(path: &Path) -> Result<()> {
+fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_failure("remove", path, &error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, descriptors, name as database_name, space};
+use stemmadb::open_files::open_file_count;
+
+use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, name as database_name, space};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
@@ -21,6 +23,23 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn open_to_free_space(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
+        self.open_for(name, Purpose::FreeSpace).await
+    }
+
+    /// As [`Directory::open_to_free_space`], for a compaction, which writes before it frees space: on a full disk, it
+    /// uses the reserve even if the database itself still takes writes.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn open_to_compact(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
+        if !space::has_space(&self.path) {
+            let this = self.clone();
+            blocking(move || {
+                this.release_reserve();
+                Ok(())
+            })
+            .await?;
+        }
         self.open_for(name, Purpose::FreeSpace).await
     }
 
@@ -77,12 +96,7 @@ impl Directory {
         if !self.contains(&slot.entry.name) {
             return Err(Failure::no_database());
         }
-        let served = match self.open_slot(slot) {
-            Err(error) if descriptors::is_exhausted(&error) && self.release_descriptors() > 0 => {
-                self.open_slot(slot)?
-            }
-            opening => opening?,
-        };
+        let served = self.open_slot(slot)?;
         served.database().maintenance().set_deletions_only(self.reserve.is_released());
         let served = opened.insert(Arc::new(served)).clone();
         drop(opened);
@@ -111,35 +125,49 @@ impl Directory {
         self.open_slots.lock().iter().filter_map(opened).collect()
     }
 
-    /// Closes the databases that were not used for longest if too many are open. One that is in use stays open.
+    /// Closes the databases that were not used for longest if too many databases or files are open. One that is in use
+    /// stays open.
     pub(super) fn close_unused(&self) {
         let open_count = self.open_slots.lock().len();
         if open_count > self.open_max {
             // A few more than needed, so that not every opening closes one.
-            self.close_least_recent(open_count - self.open_max + self.open_max / 16);
+            let count = open_count - self.open_max + self.open_max / 16;
+            self.close_least_recent(|closed_count| closed_count < count);
+        }
+        if open_file_count() > self.open_files_max {
+            self.close_files(self.open_files_max - self.open_files_max / 16);
         }
     }
 
     /// Closes half of the open databases, as far as nobody uses them, because no file descriptor is left. Returns how
     /// many were closed. Blocks.
     pub(crate) fn release_descriptors(&self) -> usize {
-        let open_count = self.open_slots.lock().len();
-        self.close_least_recent(open_count.div_ceil(2))
+        let count = self.open_slots.lock().len().div_ceil(2);
+        self.close_least_recent(|closed_count| closed_count < count)
     }
 
-    fn close_least_recent(&self, count: usize) -> usize {
+    /// Closes unused databases until only `target` files of databases are open. Returns how many were closed. Blocks.
+    pub(super) fn close_files(&self, target: usize) -> usize {
+        self.close_least_recent(|_| open_file_count() > target)
+    }
+
+    /// Closes unused databases as long as `continues` is true of the number of closed ones.
+    fn close_least_recent(&self, continues: impl Fn(usize) -> bool) -> usize {
         let mut open = self.open_slots.lock().clone();
         open.retain(|slot| !slot.entry.is_in_memory);
         // Each time of use is read once: a sort panics if what it compares changes.
         open.sort_by_cached_key(|slot| slot.last_use.load(Ordering::Relaxed));
         let mut closed_count = 0;
         for slot in open {
-            if closed_count == count {
+            if !continues(closed_count) {
                 break;
             }
             // Each user of a database, such as a request or a replication, has a reference to it.
+            let is_unused = |served: &mut Arc<ServedDatabase>| {
+                Arc::strong_count(served) == 1 && !served.database().maintenance().is_busy()
+            };
             let Some(mut opened) = slot.opened.try_lock() else { continue };
-            if let Some(served) = opened.take_if(|served| Arc::strong_count(served) == 1) {
+            if let Some(served) = opened.take_if(is_unused) {
                 served.close();
                 closed_count += 1;
             }

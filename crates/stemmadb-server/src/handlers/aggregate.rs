@@ -1,17 +1,18 @@
 //! The route `_aggregate`: counts, sums and other aggregates of matching documents, and pipelines.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use stemmadb::aggregation::Pipeline;
 use stemmadb::{Aggregation, ErrorKind, Selector, Value};
 
 use crate::app::Call;
+use crate::config::Limits;
 use crate::design;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, reading, streamed};
+use crate::http::{HttpResponse, current_cancellation, reading, streamed};
 use crate::mango::exclude_design_documents;
 use crate::metrics::QueryTimer;
 
@@ -43,7 +44,8 @@ fn explains(body: &Value) -> Result<bool> {
 }
 
 async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggregation) -> Result<HttpResponse> {
-    let (time_limit, started) = (call.state.config.limits.query_time, Instant::now());
+    let time_limit = call.state.config.limits.query_time;
+    let failure = failure_within(time_limit);
     let aggregation = match time_limit {
         Some(time) => aggregation.time_limit(time),
         None => aggregation,
@@ -56,11 +58,7 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
             true => aggregation.narrowed(exclude_design_documents(Selector::everything())),
             false => aggregation,
         };
-        let rows = aggregation.rows(&snapshot).map_err(|error| match time_limit {
-            // Not by the number of groups, but by the time limit.
-            Some(time) if started.elapsed() >= time => error.into(),
-            _ => failure(error),
-        })?;
+        let rows = aggregation.rows(&snapshot).map_err(failure)?;
         timer.add_rows_read(rows.len() as u64);
         for (at, (key, figures)) in rows.into_iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
@@ -84,7 +82,18 @@ async fn run_pipeline(
     pipeline: Pipeline,
     is_explained: bool,
 ) -> Result<HttpResponse> {
-    let stall_timeout = call.state.config.limits.stall_timeout;
+    let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
+    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "pipeline");
+    let pipeline = match query_time {
+        Some(time) => pipeline.time_limit(time),
+        None => pipeline,
+    };
+    // The stages check this more often than reads do.
+    let pipeline = match current_cancellation() {
+        Some(cancellation) => pipeline.cancelled_by(&cancellation),
+        None => pipeline,
+    };
+    let failure = failure_within(query_time);
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         let pipeline = match design::has_any(&snapshot)? {
@@ -100,6 +109,7 @@ async fn run_pipeline(
         let mut separator: &[u8] = b"\n";
         for row in pipeline.run(&snapshot).map_err(failure)? {
             out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
+            timer.add_rows_read(1);
             row.map_err(failure)?.write_json(&mut out.buffer);
             out.flush_if_full().await;
         }
@@ -111,9 +121,13 @@ async fn run_pipeline(
     .await
 }
 
-fn failure(error: stemmadb::Error) -> Failure {
-    match error.kind() {
-        ErrorKind::Stopped => Failure::too_large(error.message().to_owned()),
+/// Converts errors of an aggregation that begins now. It is stopped by its time limit, or else by the number of groups.
+fn failure_within(time_limit: Option<Duration>) -> impl Fn(stemmadb::Error) -> Failure + Copy {
+    let started = Instant::now();
+    move |error| match error.kind() {
+        ErrorKind::Stopped if time_limit.is_none_or(|time| started.elapsed() < time) => {
+            Failure::too_large(error.message().to_owned())
+        }
         _ => error.into(),
     }
 }

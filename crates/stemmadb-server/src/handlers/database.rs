@@ -104,7 +104,7 @@ pub(crate) async fn ensure_full_commit(call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_compact`
 pub(crate) async fn compact(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_to_free_space().await?;
+    let served = call.state.directory.open_to_compact(call.parameter("db")?).await?;
     call.json_if_any().await?;
     served.compact();
     Ok(HttpResponse::done(StatusCode::ACCEPTED))

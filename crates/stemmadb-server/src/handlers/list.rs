@@ -8,13 +8,15 @@ use hyper::header::ETAG;
 use stemmadb::Value;
 
 use super::document::has_etag;
+use super::row_parameters::Precedence;
 use super::show::{rendered, rendered_etag, variant_of};
-use super::{listing, view};
+use super::view_query::ViewQuery;
+use super::{listing, view, view_update};
 use crate::app::Call;
 use crate::design::{self, DesignFunctions, request_value};
 use crate::documents::parse_show_options;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
+use crate::http::{HttpResponse, JsonPurpose, TimeLimit, blocking, read_json};
 use crate::script::CallKind;
 
 /// The most bytes of rows, as JSON.
@@ -62,6 +64,12 @@ pub(crate) async fn list(mut call: Call) -> Result<HttpResponse> {
     let (query, scripts) = (call.query.clone(), call.state.scripts.clone());
     let variant = variant_of(&call) + &request_body;
     let if_none_match = call.header("if-none-match").map(str::to_owned);
+    let limit = TimeLimit::start(call.state.config.limits.query_time);
+    if view != ALL_DOCUMENTS {
+        let query = ViewQuery::parse(&query, body.as_ref(), Precedence::QueryString)?;
+        let path = (view_design.clone(), view.clone());
+        view_update::update_for_list(served.clone(), scripts.clone(), path, query, &limit).await?;
+    }
     let work = move || {
         let snapshot = served.database().snapshot()?;
         let design = design::open(&snapshot, &design)?;
@@ -80,5 +88,5 @@ pub(crate) async fn list(mut call: Call) -> Result<HttpResponse> {
         let result = functions.call(CallKind::List, &["lists", &function], &[arguments])?.pop();
         rendered(result, &etag)
     };
-    blocking(work).await
+    limit.check(blocking(work).await)
 }

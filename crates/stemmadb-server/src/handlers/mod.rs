@@ -35,5 +35,7 @@ pub(crate) mod unsupported;
 pub(crate) mod update;
 pub(crate) mod updates;
 pub(crate) mod view;
+pub(crate) mod view_info;
 mod view_query;
+mod view_update;
 pub(crate) mod watch;

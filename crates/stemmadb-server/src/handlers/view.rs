@@ -1,10 +1,9 @@
-//! Routes of views: queries, `_info` and `_view_cleanup`.
+//! Queries of views.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header::ETAG;
-use serde_json::json;
 use stemmadb::views::{ProgramGroups, ProgramRow, ProgramRows, ProgramView};
 use stemmadb::{Sequence, Value};
 
@@ -12,25 +11,45 @@ use super::document::has_etag;
 use super::list::ListRows;
 use super::row_parameters::Precedence;
 use super::view_query::ViewQuery;
+use super::view_update;
 use crate::app::Call;
-use crate::design::{self, DesignView, OVERFLOW, PROGRAM_PREFIX, declared_signatures, view_failure};
+use crate::config::Limits;
+use crate::design::{self, DesignView, OVERFLOW, view_failure};
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, Query, ResponseWriter, blocking, streamed, write_string};
+use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed, write_string};
 use crate::metrics::QueryTimer;
 
 /// An opened view of a design document.
-struct OpenedView {
-    served: Arc<ServedDatabase>,
-    view: ProgramView,
-    program: Arc<DesignView>,
+pub(super) struct OpenedView {
+    pub(super) served: Arc<ServedDatabase>,
+    pub(super) view: ProgramView,
     can_reduce: bool,
     is_partitioned: bool,
+    pub(super) program: Arc<DesignView>,
+}
+
+impl OpenedView {
+    /// Whether the view must be updated before this query.
+    pub(super) fn is_behind(&self, query: &ViewQuery) -> Result<bool> {
+        Ok(query.needs_update() && !self.view.is_current()?)
+    }
+}
+
+impl ViewQuery {
+    /// Checks that the query fits the view.
+    ///
+    /// # Errors
+    /// 400 if it does not.
+    pub(super) fn check(&self, opened: &OpenedView) -> Result<()> {
+        self.check_partition(opened.is_partitioned)?;
+        self.is_reduced(opened.can_reduce).map(|_| ())
+    }
 }
 
 /// Opens a view. Blocks.
-fn open_view(
+pub(super) fn open_view(
     served: Arc<ServedDatabase>,
     scripts: &Arc<crate::script::Scripts>,
     design: &str,
@@ -68,20 +87,32 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     let query = ViewQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
-    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "view");
-    let (opened, query, result) = blocking(move || {
+    let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
+    let (mut timer, limit) =
+        (QueryTimer::start(&call.state.metrics, served.name(), "view"), TimeLimit::start(query_time));
+    let begun = blocking(move || {
         let opened = open_view(served, &scripts, &design, &view)?;
-        let result = ViewResult::read(&opened, &query)?;
+        query.check(&opened)?;
+        let result = if opened.is_behind(&query)? { None } else { Some(ViewResult::read(&opened, &query)?) };
         Ok((opened, query, result))
-    })
-    .await?;
+    });
+    let (opened, query, result) = match limit.check(begun.await)? {
+        (opened, query, Some(result)) => (opened, query, result),
+        (opened, query, None) => {
+            limit.wait(view_update::update(&opened)).await?;
+            let read = blocking(move || {
+                let result = ViewResult::read(&opened, &query)?;
+                Ok((opened, query, result))
+            });
+            limit.check(read.await)?
+        }
+    };
     let etag = etag(&opened, &result, &call, body.as_ref());
     if call.header("if-none-match").is_some_and(|tags| has_etag(tags, &etag)) {
         return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
     }
-    let stall_timeout = call.state.config.limits.stall_timeout;
     let answer = streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        timer.add_rows_read(write_result(&opened, result, &query, &show, &mut out).await?);
+        timer.add_rows_read(limit.check(write_result(&opened, result, &query, &show, &mut out).await)?);
         out.buffer.push(b'\n');
         Ok(())
     });
@@ -108,20 +139,26 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let queries = queries.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
-    let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "view");
-    let stall_timeout = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
+    let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
+    let (mut timer, limit) =
+        (QueryTimer::start(&call.state.metrics, served.name(), "view"), TimeLimit::start(query_time));
+    let begun = blocking(move || {
         let opened = open_view(served, &scripts, &design, &view)?;
         // Validate all queries before the response starts.
-        for query in &queries {
-            query.check_partition(opened.is_partitioned)?;
-            query.is_reduced(opened.can_reduce)?;
-        }
+        queries.iter().try_for_each(|query| query.check(&opened))?;
+        let is_behind = queries.iter().map(|query| opened.is_behind(query)).collect::<Result<Vec<_>>>()?;
+        Ok((opened, queries, is_behind.contains(&true)))
+    });
+    let (opened, queries, is_behind) = limit.check(begun.await)?;
+    if is_behind {
+        limit.wait(view_update::update(&opened)).await?;
+    }
+    streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            let result = ViewResult::read(&opened, query)?;
-            timer.add_rows_read(write_result(&opened, result, query, &show, &mut out).await?);
+            let result = limit.check(ViewResult::read(&opened, query))?;
+            timer.add_rows_read(limit.check(write_result(&opened, result, query, &show, &mut out).await)?);
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -367,60 +404,4 @@ pub(super) fn list_rows(
         }
     }
     Ok(list)
-}
-
-/// `GET /{db}/_design/{ddoc}/_info`
-pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
-    let scripts = call.state.scripts.clone();
-    let name = call.parameter("ddoc")?.to_owned();
-    blocking(move || {
-        let snapshot = served.database().snapshot()?;
-        let design = design::open(&snapshot, &name)?.value()?;
-        let names = design::view_names(&design);
-        let (mut rows, mut sequence, mut signatures) = (0, snapshot.sequence(), String::new());
-        for view in names {
-            // Skip invalid views: querying them reports the error.
-            let Ok(opened) = open_view(served.clone(), &scripts, &name, &view) else { continue };
-            let info = opened.view.info()?;
-            rows += info.row_count;
-            sequence = sequence.min(info.sequence);
-            signatures.push_str(&opened.program.signature());
-        }
-        let pending = snapshot.sequence().get() - sequence.get();
-        let language = design.get("language").and_then(Value::as_str).unwrap_or("javascript");
-        HttpResponse::ok(&json!({"name": name, "view_index": {
-            "updates_pending": {"minimum": pending, "preferred": pending, "total": pending},
-            "waiting_commit": false,
-            "waiting_clients": 0,
-            "updater_running": false,
-            "update_seq": sequence.get(),
-            "sizes": {"file": 0, "external": 0, "active": 0},
-            "rows": rows,
-            "signature": &blake3::hash(signatures.as_bytes()).to_hex()[..32],
-            "purge_seq": 0,
-            "language": language,
-            "compact_running": false,
-            "collator_versions": [],
-        }}))
-    })
-    .await
-}
-
-/// `POST /{db}/_view_cleanup`
-pub(crate) async fn cleanup(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
-    blocking(move || {
-        let designs = design::all(&served.database().snapshot()?)?;
-        let declared = declared_signatures(&served, &designs)?;
-        for name in served.database().views().names()? {
-            let signature = name.strip_prefix(PROGRAM_PREFIX);
-            if signature.is_some_and(|signature| !declared.iter().any(|declared| declared == signature)) {
-                served.database().views().remove(&name)?;
-            }
-        }
-        super::mango_index::sync_indexes(&served)?;
-        Ok(HttpResponse::done(StatusCode::ACCEPTED))
-    })
-    .await
 }

@@ -89,6 +89,11 @@ impl ViewQuery {
         }
     }
 
+    /// Whether the view is updated before the rows are read.
+    pub(super) fn needs_update(&self) -> bool {
+        self.access == Access::UpdateBefore
+    }
+
     pub(super) fn program_query(&self, view: &ProgramView) -> ProgramQuery {
         let query = view.query().among(self.choice.clone()).descending(self.descending);
         let query = query.skip(self.skip).access(self.access);

@@ -2,9 +2,15 @@
 //!
 //! A request that only reads has a [`Cancellation`]. It is cancelled when the request's record is dropped: when the
 //! client disconnects, or after the response was sent. The library's reads on behalf of the request fail then, on
-//! whatever thread they run. Requests that write are completed instead.
+//! whatever thread they run. Requests that write are completed instead. A [`TimeLimit`] cancels a request that reads
+//! for too long.
 
+use std::time::{Duration, Instant};
+
+use hyper::StatusCode;
 use stemmadb::Cancellation;
+
+use crate::error::{Failure, Result};
 
 tokio::task_local! {
     /// The cancellation of the request that this task answers.
@@ -33,8 +39,69 @@ impl Drop for CancelOnDrop {
 }
 
 /// The cancellation of the request that the current task answers, if it can be cancelled.
-pub(super) fn of_current_request() -> Option<Cancellation> {
+pub(crate) fn of_current_request() -> Option<Cancellation> {
     CURRENT_REQUEST.try_with(Cancellation::clone).ok()
+}
+
+/// The time that the current request may take. When it has passed, the request's reads are cancelled, until this is
+/// dropped.
+pub(crate) struct TimeLimit {
+    time: Option<Duration>,
+    started: Instant,
+    timer: Option<tokio::task::AbortHandle>,
+}
+
+impl TimeLimit {
+    /// Starts a limit of the request that the current task answers; `None` for no limit.
+    pub(crate) fn start(time: Option<Duration>) -> Self {
+        let timer = time.zip(of_current_request()).map(|(time, cancellation)| {
+            let cancel = async move {
+                tokio::time::sleep(time).await;
+                cancellation.cancel();
+            };
+            tokio::spawn(cancel).abort_handle()
+        });
+        TimeLimit { time, started: Instant::now(), timer }
+    }
+
+    /// The time if it has passed.
+    fn passed(&self) -> Option<Duration> {
+        self.time.filter(|time| self.started.elapsed() >= *time)
+    }
+
+    /// Waits for work that goes on when the time has passed.
+    ///
+    /// # Errors
+    /// 408 if the time passes; those of the work.
+    pub(crate) async fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(time) = self.time else { return work.await };
+        let rest = time.saturating_sub(self.started.elapsed());
+        tokio::time::timeout(rest, work).await.unwrap_or_else(|_| Err(took_longer(time)))
+    }
+
+    /// Returns `result`, or the error that the time has passed.
+    ///
+    /// # Errors
+    /// 408 if the time has passed; that of `result`.
+    pub(crate) fn check<T>(&self, result: Result<T>) -> Result<T> {
+        match self.passed() {
+            Some(time) => Err(took_longer(time)),
+            None => result,
+        }
+    }
+}
+
+impl Drop for TimeLimit {
+    fn drop(&mut self) {
+        if let Some(timer) = &self.timer {
+            timer.abort();
+        }
+    }
+}
+
+fn took_longer(time: Duration) -> Failure {
+    let reason = format!("the query took longer than its {} ms", time.as_millis());
+    Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason)
 }
 
 /// Runs work that `cancellation` cancels.
@@ -47,12 +114,9 @@ pub(super) fn during<T>(cancellation: Option<&Cancellation>, work: impl FnOnce()
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use stemmadb::{Database, ErrorKind, Selector};
 
     use super::*;
-    use crate::error::Result;
     use crate::http::{blocking, reading};
 
     /// Reads until a read fails; returns the error. Every way of reading is cancelled.

@@ -21,7 +21,7 @@ mod stream;
 pub use blocking::BLOCKING_THREADS_MAX;
 pub(crate) use blocking::{blocking, can_block_in_place, initial_read, notified_read, reading};
 pub(crate) use body::{BodyTimeout, decompress, next_frame, read_all, read_json, read_json_within};
-pub(crate) use cancellation::CancelOnDrop;
+pub(crate) use cancellation::{CancelOnDrop, TimeLimit, of_current_request as current_cancellation};
 pub(crate) use chunk_reader::{ChunkReader, chunk_channel};
 pub(crate) use concurrency::ConcurrencyTracker;
 pub(crate) use json_memory::{JsonExtent, JsonPurpose, check_json_memory, string_length};

@@ -120,6 +120,19 @@ mod tests {
     }
 
     #[test]
+    fn queries_end_with_their_clients_and_writes_do_not() {
+        let only_reads = |method: Method, path: &str| match find(&method, &segments(path).unwrap()) {
+            RouteMatch::Route(endpoint, _) => endpoint.route.only_reads(),
+            _ => panic!("no route {method} {path}"),
+        };
+        for path in ["_find", "_aggregate", "_prepared/abc", "_design/d/_view/v", "_design/d/_list/l/v"] {
+            assert!(only_reads(Method::POST, &format!("/db/{path}")), "{path}");
+        }
+        assert!(!only_reads(Method::DELETE, "/db/_prepared/abc"));
+        assert!(!only_reads(Method::POST, "/db/_bulk_docs") && !only_reads(Method::PUT, "/db/doc"));
+    }
+
+    #[test]
     fn literals_win_over_parameters() {
         assert_eq!(matched_path(Method::GET, "/"), "/");
         assert_eq!(matched_path(Method::HEAD, "/_up"), "/_up");

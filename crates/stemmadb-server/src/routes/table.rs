@@ -16,7 +16,7 @@ use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list, listing,
     local_docs, mango, mango_index, node, node_config, partition, patch, prepared, replicate, rewrite, server, session,
-    show, token, transact, unsupported, update, updates, view, watch,
+    show, token, transact, unsupported, update, updates, view, view_info, watch,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -175,7 +175,7 @@ fn database_routes() -> Vec<Endpoint> {
             returns("Ok").status(202).optional_body("Object")),
         route!(POST "/{db}/_compact/{ddoc}" DatabaseAdmin database::compact_views,
             "No-op: views are compacted automatically.", returns("Ok").status(202).optional_body("Object")),
-        route!(POST "/{db}/_view_cleanup" DatabaseAdmin view::cleanup,
+        route!(POST "/{db}/_view_cleanup" DatabaseAdmin view_info::cleanup,
             "Removes the indexes of views that no design document declares.",
             returns("Ok").status(202).optional_body("Object")),
         route!(GET "/{db}/_revs_limit" Member database::revs_limit, "Returns how many revisions of a branch are kept.",
@@ -324,7 +324,8 @@ fn key_routes() -> Vec<Endpoint> {
 
 fn design_routes() -> Vec<Endpoint> {
     vec![
-        route!(GET "/{db}/_design/{ddoc}/_info" Member view::info, "Returns the state of a design document's views.",
+        route!(GET "/{db}/_design/{ddoc}/_info" Member view_info::info,
+            "Returns the state of a design document's views.",
             returns("Object")),
         route!(GET "/{db}/_design/{ddoc}/_view/{view}" Member view::get,
             "Queries a view: returns its rows or their reduction.",

@@ -272,7 +272,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Maximum number of databases that stay open while not in use"
     ),
     optional!("limits.query_time" Duration limits.query_time, "none",
-        "Time limit of a query by _find, _prepared or _aggregate, until its last row is sent; it fails with 408"
+        "Time limit of a query by _find, _prepared, _aggregate or a view, until its last row is sent; it fails with 408"
     ),
     setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];

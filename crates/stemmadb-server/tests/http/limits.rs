@@ -81,6 +81,19 @@ fn queries_stop_at_their_time_limit() {
         let answer = server.post("/slow/_aggregate", &request);
         assert_eq!(answer.status, 408, "{}", answer.text);
     }
+    let answer = server.post("/slow/_aggregate", &json!({"pipeline": [{"$match": selector}]}));
+    assert_eq!(answer.status, 408, "{}", answer.text);
+    let map = "function (doc) { emit(doc.text, 1); }";
+    let list = "function (head, request) { while (getRow()) {} return 'done'; }";
+    let views = json!({"v": {"map": map, "reduce": "_sum"}});
+    server.design("slow", "d", json!({"views": views, "lists": {"l": list}}));
+    for path in ["_view/v", "_view/v?reduce=false", "_view/v?group=true", "_view/v?update=false", "_list/l/v"] {
+        let answer = server.get(&format!("/slow/_design/d/{path}"));
+        assert_eq!((answer.status, answer.json()["error"].clone()), (408, json!("timeout")), "{path}: {}", answer.text);
+        assert!(answer.json()["reason"].as_str().unwrap().contains("took longer than its"), "{}", answer.text);
+    }
+    let answer = server.post("/slow/_design/d/_view/v/queries", &json!({"queries": [{}, {"reduce": false}]}));
+    assert_eq!(answer.status, 408, "{}", answer.text);
     // Reading one document is no query.
     assert_eq!(server.get("/slow/1").status, 200);
 }

@@ -87,6 +87,13 @@ impl<'a> Maintenance<'a> {
         self.database.store().takes_writes()
     }
 
+    /// Whether background work on the database is running now, such as a checkpoint: closing it would wait for that.
+    ///
+    /// Costs next to nothing.
+    pub fn is_busy(&self) -> bool {
+        self.database.store().has_running_work()
+    }
+
     /// Sets whether only deletions are accepted; other writes then return `Unavailable`. Until the database is closed.
     ///
     /// A program that keeps some space of a disk in reserve can use it for deletions and for compaction, which free

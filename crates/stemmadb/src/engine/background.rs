@@ -120,6 +120,12 @@ impl Registration {
         }
     }
 
+    /// Whether work of the database is running now.
+    pub(super) fn has_running_work(&self) -> bool {
+        let schedule = pool().schedule.lock();
+        schedule.databases.get(&self.id).is_some_and(|database| database.is_running.contains(&true))
+    }
+
     /// Removes the database, after waiting for its running work.
     pub(super) fn stop(&self) {
         let pool = pool();

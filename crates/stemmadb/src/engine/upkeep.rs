@@ -161,6 +161,11 @@ impl Store {
         self.memory_freed.notify_all();
     }
 
+    /// Whether background work is running now.
+    pub(crate) fn has_running_work(&self) -> bool {
+        self.background.registration.lock().as_ref().is_some_and(|registration| registration.has_running_work())
+    }
+
     /// Requests a checkpoint of the sealed memtables.
     pub(super) fn request_checkpoint(&self) {
         self.background.schedule(Work::Upkeep, Duration::ZERO);

@@ -9,10 +9,13 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::sync::{Mutex, RwLock};
-use crate::vfs::{Vfs, VfsFile};
+use crate::vfs::{Vfs, VfsFile, files_are_scarce};
 
 /// Maximum number of open files besides pinned ones. Tests use a low limit to exercise closing.
 const OPEN_COUNT_MAX: usize = if cfg!(test) { 2 } else { 128 };
+
+/// The same while the databases of this process have too many files open.
+const SCARCE_COUNT_MAX: usize = if cfg!(test) { 2 } else { 4 };
 
 /// The unpinned open files of one log, oldest first.
 pub(super) struct Handles {
@@ -29,7 +32,8 @@ impl Handles {
     fn add(&self, slot: &Arc<RwLock<FileSlot>>) {
         let mut open = self.open.lock();
         open.push_back(Arc::downgrade(slot));
-        while open.len() > OPEN_COUNT_MAX {
+        let count_max = if files_are_scarce() { SCARCE_COUNT_MAX } else { OPEN_COUNT_MAX };
+        while open.len() > count_max {
             let oldest = open.pop_front().and_then(|oldest| oldest.upgrade());
             if let Some(oldest) = oldest {
                 oldest.write().close();

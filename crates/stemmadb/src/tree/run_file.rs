@@ -30,9 +30,8 @@ use twox_hash::XxHash3_128;
 use super::block::{Block, BlockBuilder, Kind, common_prefix, key_head};
 use super::directory::TreeDirectory;
 use super::{FORMAT_VERSION, KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::vfs::{VfsFile, read_exact_at};
+use crate::vfs::{CachedFile, VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
 
 const MAGIC: &[u8; 8] = b"STEMMRUN";
@@ -363,7 +362,7 @@ pub(super) struct RunFile {
     record: FileRecord,
     opened: OnceLock<OpenedRun>,
     /// The open file; closed while the database is idle.
-    file: RwLock<Option<Arc<dyn VfsFile>>>,
+    file: CachedFile,
     is_obsolete: AtomicBool,
 }
 
@@ -449,24 +448,16 @@ impl RunFile {
 
     /// The file, opened if necessary.
     fn file(&self) -> Result<Arc<dyn VfsFile>> {
-        if let Some(file) = &*self.file.read() {
-            return Ok(file.clone());
-        }
-        let mut slot = self.file.write();
-        if let Some(file) = &*slot {
-            return Ok(file.clone());
-        }
-        let file = self.directory.vfs.open(&self.path).map_err(|error| match error.kind() {
+        let open = || self.directory.vfs.open(&self.path);
+        self.file.get_or_open(open).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => missing(&self.path),
             _ => Error::io(format_args!("open {}", self.path), error),
-        })?;
-        *slot = Some(file.clone());
-        Ok(file)
+        })
     }
 
     /// Closes the file; the next read opens it again. Its block index and its filter stay in memory.
     pub(super) fn close(&self) {
-        *self.file.write() = None;
+        self.file.close();
     }
 
     /// Decodes the properties in the last bytes of the file; `None` if they are not those the manifest names.

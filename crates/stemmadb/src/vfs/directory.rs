@@ -131,24 +131,30 @@ mod relative {
 
     use std::fs::File;
     use std::io;
+    use std::os::fd::OwnedFd;
     use std::path::Path;
 
     use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 
     use super::Access;
+    use crate::vfs::open_files::{CountedFile, open_with_retry};
 
     /// An open directory.
-    pub(crate) struct Handle(File);
+    pub(crate) struct Handle {
+        directory: File,
+        _counted: CountedFile,
+    }
 
     impl Handle {
         pub(crate) fn open(path: &Path) -> io::Result<Self> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            Ok(Handle(File::from(rustix::fs::open(path, flags, Mode::empty())?)))
+            let directory = open(|| rustix::fs::open(path, flags, Mode::empty()))?;
+            Ok(Handle { directory, _counted: CountedFile::new() })
         }
 
         /// The directory, if it can be locked.
         pub(crate) fn lockable(&self) -> Option<&File> {
-            Some(&self.0)
+            Some(&self.directory)
         }
 
         pub(crate) fn open_file(&self, name: &str, access: Access) -> io::Result<File> {
@@ -159,25 +165,25 @@ mod relative {
                 Access::Create => OFlags::RDWR | OFlags::CREATE,
             };
             let mode = Mode::from_raw_mode(0o666);
-            Ok(File::from(retry(|| rustix::fs::openat(&self.0, name, flags | OFlags::CLOEXEC, mode))?))
+            open(|| rustix::fs::openat(&self.directory, name, flags | OFlags::CLOEXEC, mode))
         }
 
         /// Opens a directory below this one; `""` is this one.
-        fn directory(&self, name: &str) -> io::Result<File> {
+        fn subdirectory(&self, name: &str) -> io::Result<File> {
             let name = if name.is_empty() { "." } else { name };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            Ok(File::from(retry(|| rustix::fs::openat(&self.0, name, flags, Mode::empty()))?))
+            open(|| rustix::fs::openat(&self.directory, name, flags, Mode::empty()))
         }
 
         /// The names in a directory; empty if it does not exist.
         pub(crate) fn list(&self, name: &str) -> io::Result<Vec<String>> {
-            let directory = match self.directory(name) {
+            let directory = match self.subdirectory(name) {
                 Ok(directory) => directory,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
                 Err(error) => return Err(error),
             };
             let mut names = Vec::new();
-            for entry in Dir::read_from(directory)? {
+            for entry in Dir::new(directory)? {
                 // Stemma's file names are always UTF-8.
                 if let Ok(name) = entry?.file_name().to_str()
                     && name != "."
@@ -190,21 +196,21 @@ mod relative {
         }
 
         pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-            Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+            Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?)
         }
 
         pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
-            Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+            Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?)
         }
 
         /// Flushes the names in a directory.
         pub(crate) fn sync(&self, name: &str) -> io::Result<()> {
-            if name.is_empty() { self.0.sync_all() } else { self.directory(name)?.sync_all() }
+            if name.is_empty() { self.directory.sync_all() } else { self.subdirectory(name)?.sync_all() }
         }
 
         /// Creates a directory; returns whether it did not exist.
         pub(crate) fn create(&self, name: &str) -> io::Result<bool> {
-            match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+            match rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) => Ok(true),
                 Err(rustix::io::Errno::EXIST) => Ok(false),
                 Err(error) => Err(error.into()),
@@ -212,14 +218,16 @@ mod relative {
         }
     }
 
-    /// Repeats a call that a signal interrupts.
-    fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-        loop {
-            match call() {
-                Err(rustix::io::Errno::INTR) => {}
-                result => return Ok(result?),
+    /// Opens a file; repeats calls that a signal interrupts, or that fail for want of descriptors.
+    fn open(mut call: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<File> {
+        open_with_retry(|| {
+            loop {
+                match call() {
+                    Err(rustix::io::Errno::INTR) => {}
+                    result => return Ok(File::from(result?)),
+                }
             }
-        }
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::{Access, Directory, LockMode};
+use super::open_files::{CountedFile, open_with_retry};
 use super::{Vfs, VfsFile, VfsLock};
 
 /// A directory on the real disk.
@@ -27,7 +28,7 @@ impl DiskVfs {
 
     fn open_file(&self, name: &str, access: Access) -> io::Result<Arc<dyn VfsFile>> {
         debug_assert!(name.split('/').all(|part| part != ".."), "names never leave the directory: {name}");
-        Ok(Arc::new(DiskFile { file: self.directory.handle().open_file(name, access)? }))
+        Ok(Arc::new(DiskFile::new(self.directory.handle().open_file(name, access)?)))
     }
 }
 
@@ -80,11 +81,12 @@ impl Vfs for DiskVfs {
 
 pub(super) struct DiskFile {
     file: File,
+    _counted: CountedFile,
 }
 
 impl DiskFile {
     pub(super) fn new(file: File) -> Self {
-        DiskFile { file }
+        DiskFile { file, _counted: CountedFile::new() }
     }
 }
 
@@ -153,7 +155,7 @@ fn create_and_sync(directory: &Path) -> io::Result<()> {
 
 #[cfg(unix)]
 fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    open_with_retry(|| File::open(directory))?.sync_all()
 }
 
 /// On other platforms a directory can't be opened for flushing; the file system journals its names.

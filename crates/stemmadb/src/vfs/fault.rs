@@ -90,6 +90,8 @@ pub enum Failure {
     Broken,
     /// `ENOSPC`.
     Full,
+    /// `EMFILE`.
+    NoDescriptor,
 }
 
 impl Failure {
@@ -97,6 +99,7 @@ impl Failure {
         match self {
             Failure::Broken => io::Error::other("the disk is broken"),
             Failure::Full => io::Error::new(io::ErrorKind::StorageFull, "no space is left on the disk"),
+            Failure::NoDescriptor => io::Error::from_raw_os_error(super::open_files::EXHAUSTED[0]),
         }
     }
 }

@@ -4,16 +4,18 @@
 //! and no more: bytes are durable after [`VfsFile::sync_data`], names after [`Vfs::sync_dir`] of their directory; until
 //! then a crash may preserve any part of the changes, in any order. [`disk`] is the real disk, [`memory`] serves
 //! in-memory databases, [`read_only`] serves databases opened read-only, and `fault` injects I/O errors, lost flushes
-//! and power loss for tests.
+//! and power loss for tests. [`open_files`] counts the open files of the process.
 //!
 //! Concurrency: every method may be called from any thread at any time.
 
+mod cached_file;
 mod directory;
 mod disk;
 #[cfg(any(test, feature = "testing", fuzzing))]
 mod fault;
 mod gate;
 mod memory;
+mod open_files;
 mod read_only;
 
 use std::io;
@@ -21,11 +23,14 @@ use std::sync::Arc;
 
 use crate::{Error, Result};
 
+pub(crate) use cached_file::CachedFile;
 pub(crate) use disk::DiskVfs;
 #[cfg(any(test, feature = "testing", fuzzing))]
 pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use gate::{Gate, GatedVfs};
 pub(crate) use memory::MemoryVfs;
+pub use open_files::{OpenFileLimit, open_file_count};
+pub(crate) use open_files::{files_are_scarce, is_exhausted};
 pub(crate) use read_only::ReadOnlyVfs;
 
 /// The file whose lock shows that a process of an earlier version has the database open.

@@ -260,14 +260,17 @@ impl MaterializedView {
         Ok(())
     }
 
+    /// Whether everything published is in the rows.
+    pub(super) fn is_current(&self, store: &Store) -> bool {
+        let live = self.live.read();
+        live.is_ready && live.newest().position >= store.parts.publisher.published()
+    }
+
     /// Updates the view to the newest published sequence.
     pub(super) fn update(&self) -> Result<()> {
         let store = self.store()?;
-        {
-            let live = self.live.read();
-            if live.is_ready && live.newest().position >= store.parts.publisher.published() {
-                return Ok(());
-            }
+        if self.is_current(&store) {
+            return Ok(());
         }
         let _updating = self.begin_update(&store)?;
         let snapshot = store.snapshot()?;

@@ -10,6 +10,7 @@ use super::materialized::ViewReading;
 use super::partials;
 use crate::index::DocumentNumber;
 use crate::revision::Sequence;
+use crate::sync::refuse_if_cancelled;
 use crate::tree::Direction;
 use crate::value::collate::key;
 use crate::value::{Kind, Value};
@@ -157,6 +158,7 @@ impl Select {
         let mut fold = reducer.begin();
         let mut is_empty = true;
         for (from, to) in self.ordered_ranges() {
+            refuse_if_cancelled()?;
             let partial = partials::reduce_range(&reading.rows, reducer, &from, to.as_deref())?;
             if !partial.is_empty() {
                 fold.part(&partial)?;
@@ -219,6 +221,7 @@ impl RawRows {
     /// Reads the next batch; returns false at the end.
     fn fill(&mut self) -> Result<bool> {
         let Some((from, to)) = self.ranges.pop_front() else { return Ok(false) };
+        refuse_if_cancelled()?;
         let (lower, upper) =
             (layout::local_row_key(&from), to.as_ref().map_or_else(layout::rows_end, |to| layout::local_row_key(to)));
         let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
@@ -278,6 +281,7 @@ impl RawGroups {
     ) -> Result<Option<(Value, Value)>> {
         while self.left > 0 {
             let Some((from, to)) = self.ranges.pop_front() else { break };
+            refuse_if_cancelled()?;
             let of_row = |key: &[u8], value: &[u8]| group_of(key, value, self.level);
             let Some((key, prefix)) = self.first(&from, to.as_deref(), of_row)? else { continue };
             let end = prefix_end(&prefix);

@@ -95,6 +95,14 @@ impl ProgramView {
         self.views.update(&self.materialized)
     }
 
+    /// Whether everything published is in the rows, so that an update has nothing to do.
+    ///
+    /// # Errors
+    /// `Closed` if the database is closed.
+    pub fn is_current(&self) -> Result<bool> {
+        Ok(self.materialized.is_current(&*self.materialized.store()?))
+    }
+
     /// Returns row counts, mapping errors and position, without updating the view.
     ///
     /// # Errors
