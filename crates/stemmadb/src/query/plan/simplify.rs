@@ -5,6 +5,8 @@
 //! of values one presence. In an intersection, differences from one set become one difference: what `$nor` of many
 //! conditions leaves is everything with a value minus the union of what they match.
 
+#![allow(clippy::mutable_key_type, reason = "patterns are hashed and compared by their text")]
+
 use std::collections::{HashMap, HashSet};
 
 use super::{Node, ValueTest};

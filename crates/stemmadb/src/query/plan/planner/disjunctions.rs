@@ -42,13 +42,16 @@ impl Planner<'_> {
     }
 }
 
+fn leaf(node: &Normal) -> Option<&Leaf> {
+    match node {
+        Normal::Leaf(leaf) => Some(leaf),
+        _ => None,
+    }
+}
+
 /// The target and the leaves of a disjunction whose leaves are all on one target.
 fn disjunction(node: &Normal) -> Option<(&Target, Vec<&Leaf>)> {
     let Normal::Any(children) = node else { return None };
-    let leaf = |child| match child {
-        &Normal::Leaf(ref leaf) => Some(leaf),
-        _ => None,
-    };
     let leaves: Vec<&Leaf> = children.iter().map(leaf).collect::<Option<_>>()?;
     let target = &leaves.first()?.target;
     let is_identity = matches!(target, Target::Path(path) if matches!(path.segments().next(), Some("_id" | "_rev")));
