@@ -70,6 +70,10 @@ impl<T> RwLock<T> {
     pub(crate) fn write(&self) -> sync::RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn try_write(&self) -> Option<sync::RwLockWriteGuard<'_, T>> {
+        self.0.try_write().ok()
+    }
 }
 
 #[derive(Debug, Default)]
