@@ -105,7 +105,7 @@ impl Shop for StemmaHttpShop {
     fn state(&self) -> Result<ShopState> {
         let endpoint = self.endpoint();
         let all = |kind: &str| -> Result<Vec<Value>> {
-            let range = format!("_all_docs?include_docs=true&startkey=%22{kind}:%22&endkey=%22{kind};%22");
+            let range = format!("_all_docs?include_docs=true&startkey=%22{kind}:%22&endkey=%22{kind}%3B%22");
             let mut listing = endpoint.expect_status(200, "GET", &database_path(&range), None)?;
             let rows = listing["rows"].as_array_mut().ok_or("a listing without rows")?;
             Ok(rows.iter_mut().map(|row| row["doc"].take()).collect())
