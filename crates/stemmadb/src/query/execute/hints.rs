@@ -10,7 +10,6 @@ use crate::query::language::selector::Target;
 use crate::query::plan::catalog::{Catalog, is_position};
 use crate::query::plan::request::Query;
 use crate::query::source::QuerySource;
-use crate::read::Snapshot;
 use crate::value::{ElementPath, Path, PathStep};
 
 /// A hint for each path of the selector and the sort order that leads to a value only with `[]` for the elements of an
@@ -54,8 +53,8 @@ pub(crate) struct ViewPaths<'v> {
 
 impl ViewPaths<'_> {
     /// Returns a hint for each path that no document has, although it leads to values through an array.
-    pub(crate) fn hints(&self, snapshot: &Snapshot) -> Vec<String> {
-        let catalog = Catalog::of(snapshot);
+    pub(crate) fn hints(&self, source: &impl QuerySource) -> Vec<String> {
+        let catalog = Catalog::of(source);
         let mut paths = BTreeSet::new();
         self.selector.into_iter().for_each(|selector| add_paths(selector.normal(), &mut paths));
         let mut hints: Vec<String> = paths.iter().filter_map(|path| hint(catalog, path)).collect();
