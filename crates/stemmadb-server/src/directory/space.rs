@@ -19,10 +19,6 @@ const FREE_BYTES_MIN: u64 = 4 << 20;
 /// A database is opened again at most this often, and the reserve created again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often a database is tried to be opened for reading only, and the time between two tries.
-const READ_TRIES: usize = 20;
-const READ_RETRY: Duration = Duration::from_millis(100);
-
 /// The size of the reserve: enough for the logs and trees of some databases to grow by a step; less on a small disk.
 const RESERVE_BYTES: u64 = 16 << 20;
 const RESERVE_PART: u64 = 32;
@@ -156,23 +152,15 @@ pub(super) fn open(path: &Path, options: &Options) -> stemmadb::Result<Database>
         opened => return opened,
     };
     // If that fails too, report the original error: it names the cause.
-    let Some(database) = open_to_read(path, options) else { return Err(refused) };
+    let database = match Database::open_with(path, options.clone().create(false).read_only(true)) {
+        Ok(database) => database,
+        Err(error) => {
+            tracing::warn!(target: "stemma::database", "{}, for reading only: {error}", path.display());
+            return Err(refused);
+        }
+    };
     tracing::warn!(target: "stemma::database", "{} is open for reading only: {refused}", path.display());
     Ok(database)
-}
-
-/// Opens a database for reading only. What the failed opening left behind may be in use for a moment longer.
-fn open_to_read(path: &Path, options: &Options) -> Option<Database> {
-    for _ in 0..READ_TRIES {
-        match Database::open_with(path, options.clone().create(false).read_only(true)) {
-            Ok(database) => return Some(database),
-            Err(error) => {
-                tracing::warn!(target: "stemma::database", "{}, for reading only: {error}", path.display());
-            }
-        }
-        std::thread::sleep(READ_RETRY);
-    }
-    None
 }
 
 fn is_disk_full(error: &stemmadb::Error) -> bool {

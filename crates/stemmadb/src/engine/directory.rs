@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cache::{CacheBudgets, CacheShares};
+use crate::layout::meta;
 use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
@@ -72,14 +73,21 @@ fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
     let (vfs, lock) = lock_to_read(path)?;
     let vfs: Arc<dyn Vfs> = Arc::new(vfs);
     let tree = open_tree(vfs.clone(), &options)?;
-    // Without a tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the memtables
-    // hold everything.
-    let (tree, memory_bytes) = match tree.is_new() {
-        true => (memory_tree(&options)?, options.memory_bytes),
-        false => (tree, usize::MAX),
+    // Without a complete tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the
+    // memtables hold everything.
+    let (tree, memory_bytes) = match is_complete(&tree)? {
+        true => (tree, usize::MAX),
+        false => (memory_tree(&options)?, options.memory_bytes),
     };
     let options = Options { memory_bytes, ..options };
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock: Arc::new(lock) })
+}
+
+/// Whether recovery can go on from a tree. Otherwise it is rebuilt: nothing was merged into it yet, or its rebuild was
+/// interrupted.
+fn is_complete(tree: &Tree) -> Result<bool> {
+    let snapshot = tree.read();
+    Ok(meta::checkpoint(&snapshot)?.is_some() && meta::settings(&snapshot)?.is_some())
 }
 
 /// Locks the directory for this process; creates it if `create` is set.
