@@ -80,6 +80,30 @@ fn read_only_database_changes_nothing() {
 }
 
 #[test]
+fn interrupted_rebuild_is_made_good_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rebuilt.stemma");
+    let options = Options::new().memory_bytes(1 << 20).background(false);
+    let db = Database::open_with(&path, options.clone()).unwrap();
+    for number in 0..20_000 {
+        db.insert(&format!("d{number}"), &json!({"n": number, "text": "x".repeat(100)})).unwrap();
+    }
+    db.close().unwrap();
+    let mut calls = 0;
+    let interrupted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        Database::rebuild(&path, options, |progress| {
+            calls += 1;
+            assert!(progress.done < progress.total * 9 / 10, "interrupted");
+        })
+    }));
+    assert!(interrupted.is_err(), "the rebuild ended after {calls} reports");
+    assert!(contents(&path.join("tree")).keys().any(|name| name.ends_with(".run")), "nothing was written yet");
+    let before = contents(&path);
+    assert_eq!(open_read_only(&path).unwrap().find(Selector::everything()).count().unwrap(), 20_000);
+    assert_eq!(contents(&path), before);
+}
+
+#[test]
 fn paths_are_listed_with_their_counts() {
     let db = Database::in_memory();
     db.insert("a", &json!({"t": "x", "tags": ["a", 1], "in": {"n": 1}, "a.b": null})).unwrap();

@@ -337,11 +337,6 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Whether nothing was ever committed to it, in this format.
-    pub(crate) fn is_new(&self) -> bool {
-        self.installer.lock().manifest.is_absent()
-    }
-
     fn create_directory(&self) -> Result<()> {
         let TreeDirectory { vfs, path, .. } = &*self.directory;
         vfs.create_dir_all(path).map_err(|error| Error::io(format_args!("create {path}"), error))
