@@ -151,8 +151,7 @@ impl Failure {
             _ => Exit::Internal,
         };
         let mut failure = Failure::new(exit, error.message());
-        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-        failure.write_obstacle = source.and_then(|source| match source.kind() {
+        failure.write_obstacle = error.io_cause().and_then(|cause| match cause.kind() {
             IoErrorKind::ReadOnlyFilesystem | IoErrorKind::PermissionDenied => Some(WriteObstacle::Forbidden),
             IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => Some(WriteObstacle::Full),
             _ => None,

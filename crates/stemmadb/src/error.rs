@@ -119,6 +119,17 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
+    /// The error of the operating system that caused this one, if there is one.
+    ///
+    /// # Examples
+    /// ```
+    /// let error = stemmadb::Error::io("write a file", std::io::ErrorKind::StorageFull.into());
+    /// assert_eq!(error.io_cause().unwrap().kind(), std::io::ErrorKind::StorageFull);
+    /// ```
+    pub fn io_cause(&self) -> Option<&std::io::Error> {
+        StdError::source(self).and_then(|source| source.downcast_ref())
+    }
+
     /// An I/O error. `operation` names the operation and the file, such as `write log/0000000001.log`.
     pub fn io(operation: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;

@@ -136,7 +136,7 @@ pub mod handles {
 
 /// Files that databases of this process have open, and limits of them.
 pub mod open_files {
-    pub use crate::vfs::{OpenFileLimit, open_file_count};
+    pub use crate::vfs::{OpenFileLimit, is_exhausted, open_file_count};
 }
 
 /// Reading what is left of a damaged database.

@@ -63,14 +63,7 @@ impl Stemma {
 
     /// Inserts or replaces documents in one transaction.
     pub(crate) fn upsert_all(&self, documents: &[(&str, &str)]) -> Result<()> {
-        let edits: Result<Vec<Edit>> = documents
-            .iter()
-            .map(|(id, json)| Ok(Edit::Upsert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? }))
-            .collect();
-        for outcome in self.database.with_durability(self.durability).bulk(edits?)? {
-            outcome?;
-        }
-        Ok(())
+        write_json(&self.database, self.durability, documents, |id, body| Edit::Upsert { id, body })
     }
 
     /// Counts the matching documents by the text in `field`.
@@ -109,9 +102,19 @@ impl Stemma {
 
 /// Inserts documents in one transaction.
 pub(crate) fn insert_json(database: &Database, durability: Durability, documents: &[(&str, &str)]) -> Result<()> {
+    write_json(database, durability, documents, |id, body| Edit::Insert { id, body })
+}
+
+/// Makes an edit of each document and applies all in one transaction.
+fn write_json(
+    database: &Database,
+    durability: Durability,
+    documents: &[(&str, &str)],
+    edit: impl Fn(DocumentId, Value) -> Edit,
+) -> Result<()> {
     let mut edits = Vec::with_capacity(documents.len());
     for (id, json) in documents {
-        edits.push(Edit::Insert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? });
+        edits.push(edit(DocumentId::new(id)?, Value::parse(json.as_bytes())?));
     }
     if edits.len() == 1 {
         database.with_durability(durability).edit(edits.remove(0))?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use stemmadb::open_files::OpenFileLimit;
+use stemmadb::open_files::{OpenFileLimit, is_exhausted};
 
 use super::Directory;
 
@@ -63,10 +63,4 @@ impl Directory {
         }
         operation()
     }
-}
-
-/// Whether an operation failed because the process or the system has no file descriptor left.
-fn is_exhausted(error: &io::Error) -> bool {
-    let code = error.raw_os_error();
-    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|errno| code == Some(errno.raw_os_error()))
 }

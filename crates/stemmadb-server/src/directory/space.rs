@@ -164,9 +164,8 @@ pub(super) fn open(path: &Path, options: &Options) -> stemmadb::Result<Database>
 }
 
 fn is_disk_full(error: &stemmadb::Error) -> bool {
-    use std::io::{Error, ErrorKind};
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
-    source.is_some_and(|source| matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    use std::io::ErrorKind;
+    error.io_cause().is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 #[cfg(test)]

@@ -99,12 +99,6 @@ impl Store {
     }
 }
 
-/// Whether a file could not be opened, because the process or the system has no descriptor left.
-fn lacks_descriptors(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(is_exhausted)
-}
-
 /// The first of several checkpoints that failed for lack of space or descriptors.
 pub(super) struct CheckpointFailure {
     since: Instant,
@@ -112,12 +106,11 @@ pub(super) struct CheckpointFailure {
 }
 
 impl Store {
-    /// Records that a checkpoint failed. After any error but lack of space or descriptors, nothing more is
-    /// written. Otherwise the
-    /// memtable stays sealed, writes go on while there is memory, and the checkpoint is tried again.
+    /// Records that a checkpoint failed. After any error but lack of space or descriptors, nothing more is written.
+    /// Otherwise the memtable stays sealed, writes go on while there is memory, and the checkpoint is tried again.
     fn note_failed_checkpoint(&self, error: Error) -> Error {
         let is_full = is_disk_full(&error);
-        let is_temporary = (is_full || lacks_descriptors(&error)) && !self.parts.log.is_poisoned();
+        let is_temporary = (is_full || error.io_cause().is_some_and(is_exhausted)) && !self.parts.log.is_poisoned();
         let error = match is_full && is_temporary {
             true => error.with_hint("free some space: the checkpoint is tried again, nothing is lost"),
             false => error,

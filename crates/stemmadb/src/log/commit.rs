@@ -275,9 +275,8 @@ impl Shared {
 
 /// Whether the cause of an error is lack of disk space.
 pub(crate) fn is_disk_full(error: &Error) -> bool {
-    use std::io::{Error as IoError, ErrorKind};
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<IoError>());
-    source.is_some_and(|source| matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    use std::io::ErrorKind;
+    error.io_cause().is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 /// Index of the commit waiter of `round`.

@@ -29,8 +29,8 @@ pub(crate) use disk::DiskVfs;
 pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use gate::{Gate, GatedVfs};
 pub(crate) use memory::MemoryVfs;
-pub use open_files::{OpenFileLimit, open_file_count};
-pub(crate) use open_files::{files_are_scarce, is_exhausted};
+pub(crate) use open_files::files_are_scarce;
+pub use open_files::{OpenFileLimit, is_exhausted, open_file_count};
 pub(crate) use read_only::ReadOnlyVfs;
 
 /// The file whose lock shows that a process of an earlier version has the database open.

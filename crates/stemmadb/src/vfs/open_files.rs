@@ -97,14 +97,14 @@ pub(super) fn open_with_retry<T>(mut open: impl FnMut() -> io::Result<T>) -> io:
     open()
 }
 
-/// Whether the process or the system has no descriptor left.
-pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+/// Whether a file could not be opened because the process or the system has no descriptor left.
+pub fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| EXHAUSTED.contains(&code))
 }
 
 /// A limit of the files that databases of this process have open. It ends when it is dropped.
 ///
-/// It is soft: files above it are opened, and databases closed meanwhile.
+/// It is soft: files above it are opened while databases are closed.
 ///
 /// # Examples
 /// ```

@@ -42,12 +42,12 @@ fn run_stemma(request: &Request, seconds: u64) -> Result<Vec<Figure>> {
         |thread| load.work(thread, &stemma, |id, json| stemma.upsert(id, json)),
         || {
             peak = f64::max(peak, tree_share(&stemma)?);
-            states.push(State::of(&stemma, load.start)?);
+            states.push((load.start.elapsed(), stemma.database().info()?));
             Ok(())
         },
     )?;
-    for state in states.iter().filter(|state| times.slowest.is_near(state.at)) {
-        eprintln!("mixed load, around its longest write: {state:?}");
+    for (at, info) in states.iter().filter(|(at, _)| times.slowest.is_near(*at)) {
+        eprintln!("mixed load, around its longest write: after {at:?} {info:?}");
     }
     let mut figures = times.figures(load.start.elapsed());
     figures.push(Figure::single("mixed load: peak of the tree beside its live bytes", FigureUnit::Times, peak));
@@ -84,32 +84,6 @@ fn run_sqlite(request: &Request, seconds: u64) -> Result<Vec<Figure>> {
     super::inserts::memory("mixed load: memory", &mut figures)?;
     writer.into_inner().map_err(|_| "a writer panicked")?.close()?;
     Ok(figures)
-}
-
-/// Sizes of the database at a time of the mixed load, to explain its longest write.
-#[derive(Debug)]
-#[allow(dead_code, reason = "printed")]
-struct State {
-    at: Duration,
-    memory_bytes: u64,
-    log_bytes: u64,
-    segment_count: usize,
-    tree_bytes: u64,
-    flush_count: u64,
-}
-
-impl State {
-    fn of(stemma: &Stemma, start: Instant) -> Result<Self> {
-        let info = stemma.database().info()?;
-        Ok(State {
-            at: start.elapsed(),
-            memory_bytes: info.memory_bytes,
-            log_bytes: info.log_bytes,
-            segment_count: info.segment_count,
-            tree_bytes: info.tree_bytes,
-            flush_count: info.flush_count,
-        })
-    }
 }
 
 /// The longest write of a thread, or of all.

@@ -20,6 +20,13 @@ fn bit_of(value: u16) -> u64 {
     1 << (value & 63)
 }
 
+/// The word of fewer than eight bytes; those that are missing are zero.
+fn last_word(bytes: &[u8]) -> u64 {
+    let mut last = [0; 8];
+    last[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(last)
+}
+
 impl Bitmap {
     pub(super) fn new() -> Self {
         Bitmap { words: Box::new([0; WORDS]), len: 0 }
@@ -68,9 +75,7 @@ impl Bitmap {
             *word = u64::from_le_bytes(*bytes);
         }
         if let Some(word) = bitmap.words.get_mut(whole.len()) {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            *word = u64::from_le_bytes(last);
+            *word = last_word(rest);
         }
         bitmap.count();
         bitmap
@@ -99,9 +104,7 @@ impl Bitmap {
             *word |= u64::from_le_bytes(*bytes);
         }
         if let Some(word) = self.words.get_mut(whole.len()) {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            *word |= u64::from_le_bytes(last);
+            *word |= last_word(rest);
         }
     }
 
@@ -185,9 +188,7 @@ impl Bitmap {
             len += (word & u64::from_le_bytes(*bytes)).count_ones();
         }
         if let Some(word) = self.words.get(whole.len()) {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            len += (word & u64::from_le_bytes(last)).count_ones();
+            len += (word & last_word(rest)).count_ones();
         }
         len
     }
