@@ -21,7 +21,7 @@ use crate::engine::write::Writer;
 use crate::engine::{Operation, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
-use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
+use crate::layout::record::{Origin, PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
 use crate::log::{Digest, Frame, LogPosition, RetiredFile, RetiredSegment, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
@@ -217,14 +217,16 @@ impl Store {
         let mut snapshot = self.newest_snapshot()?;
         let mut moved = Relocation::default();
         let frames: Vec<Frame<'_>> = group.frames().collect();
-        for record in frames.iter().flat_map(records) {
+        let timed =
+            |frame| records(frame).map(|record| record.map(|(location, record)| (frame.time_us, location, record)));
+        for record in frames.iter().flat_map(timed) {
             if moved.payload.len() >= RELOCATION_BYTES {
                 self.append_relocated(&mut writer, std::mem::take(&mut moved))?;
                 snapshot = self.newest_snapshot()?;
             }
-            let (RecordLocation { position, .. }, record) = record?;
+            let (time_us, RecordLocation { position, .. }, record) = record?;
             match record {
-                Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
+                Record::Revision(record) => moved.revision(&snapshot, &record, position, time_us)?,
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
                 Record::Shape { number, .. } => {
                     let is_named_later = position.segment() < writer.named_in && (number as usize) < writer.named_count;
@@ -297,12 +299,13 @@ struct FrameBounds {
     position: LogPosition,
     end: LogPosition,
     first_sequence: Sequence,
+    time_us: u64,
 }
 
 impl FrameGroup {
     fn add(&mut self, frame: &Frame<'_>) {
-        let Frame { position, end, first_sequence, payload } = *frame;
-        self.frames.push((FrameBounds { position, end, first_sequence }, payload.to_vec()));
+        let Frame { position, end, first_sequence, time_us, payload } = *frame;
+        self.frames.push((FrameBounds { position, end, first_sequence, time_us }, payload.to_vec()));
         self.byte_count += payload.len();
     }
 
@@ -311,6 +314,7 @@ impl FrameGroup {
             position: bounds.position,
             end: bounds.end,
             first_sequence: bounds.first_sequence,
+            time_us: bounds.time_us,
             payload,
         })
     }
@@ -371,13 +375,33 @@ impl RelocatedDocument {
     }
 }
 
+/// What the record of a leaf keeps when it is relocated.
+struct StoredLeaf<'r> {
+    origin: Origin,
+    predecessor: Option<RecordLocation>,
+    body: &'r [u8],
+}
+
+impl<'r> StoredLeaf<'r> {
+    /// Of a record at `position`, in a frame with this commit time.
+    fn of(record: &RevisionRecord<'r>, position: LogPosition, time_us: u64) -> Self {
+        StoredLeaf { origin: record.origin(time_us), predecessor: record.predecessor_of(position), body: record.body }
+    }
+}
+
 impl Relocation {
-    fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
+    fn revision(
+        &mut self,
+        snapshot: &Snapshot,
+        record: &RevisionRecord<'_>,
+        position: LogPosition,
+        time_us: u64,
+    ) -> Result<()> {
         let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(()) };
         if document.state.needs_snapshot_record() {
             self.relocate_covered_revision(snapshot, &mut document, &record.path[0], position)?;
         } else {
-            self.relocate_revision(snapshot, &mut document, record, position)?;
+            self.relocate_revision(snapshot, &mut document, record, position, time_us)?;
         }
         self.documents.insert(record.number, document);
         Ok(())
@@ -390,15 +414,13 @@ impl Relocation {
         document: &mut RelocatedDocument,
         record: &RevisionRecord<'_>,
         position: LogPosition,
+        time_us: u64,
     ) -> Result<()> {
         let revision = record.path[0];
         let leaf = document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position);
         if let Some(leaf) = leaf.cloned() {
             if !document.is_moved(&leaf) {
-                // A predecessor in this segment is not relocated.
-                let predecessor = record.predecessor_of(position);
-                let predecessor = predecessor.filter(|older| older.position.segment() != position.segment());
-                self.push(document, &leaf, record.body, predecessor);
+                self.push(document, &leaf, &StoredLeaf::of(record, position, time_us));
             }
             return Ok(());
         }
@@ -410,8 +432,7 @@ impl Relocation {
             let Some(distance) = ancestry.iter().position(|ancestor| *ancestor == revision) else { continue };
             let needed = (distance + record.path.len() - 1).min(ancestry.len() - 1);
             if (leaf.payload.logged_ancestors as usize) < needed {
-                let read = snapshot.leaf_document(&document.state, leaf)?;
-                self.push(document, leaf, read.packed_bytes(), None);
+                self.push_stored(snapshot, document, leaf)?;
             }
         }
         self.keep_sequence(snapshot, document, record, position)
@@ -434,9 +455,7 @@ impl Relocation {
             return Ok(());
         }
         let Some(winner) = document.state.tree.winner().cloned() else { return Ok(()) };
-        let read = snapshot.leaf_document(&document.state, &winner)?;
-        self.push(document, &winner, read.packed_bytes(), None);
-        Ok(())
+        self.push_stored(snapshot, document, &winner)
     }
 
     /// Relocates a record of a document whose records name more ancestors than are known.
@@ -482,8 +501,7 @@ impl Relocation {
         }
         let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
         for leaf in leaves.iter().filter(|leaf| leaf.payload.position.segment() == segment) {
-            let read = snapshot.leaf_document(&document.state, leaf)?;
-            self.push(document, leaf, read.packed_bytes(), None);
+            self.push_stored(snapshot, document, leaf)?;
         }
         let offset = self.payload.len() as u32;
         let row = DocumentRow::encode(&document.snapshot_state(offset))?;
@@ -503,13 +521,24 @@ impl Relocation {
         Ok(Some(RelocatedDocument { state, leaves: SmallVec::new(), snapshot_record: None }))
     }
 
-    fn push(
+    /// Relocates a leaf whose record is not at hand.
+    fn push_stored(
         &mut self,
+        snapshot: &Snapshot,
         document: &mut RelocatedDocument,
         leaf: &Leaf<StoredRevision>,
-        body: &[u8],
-        predecessor: Option<RecordLocation>,
-    ) {
+    ) -> Result<()> {
+        let position = leaf.payload.position;
+        let bytes = snapshot.leaf_record(&document.state, leaf)?;
+        let Record::Revision(record) = Record::decode(&bytes)?.0 else {
+            return Err(Error::internal("the record of a leaf is not one of a revision"));
+        };
+        let time_us = if record.relocated { 0 } else { snapshot.segments.time_at(position)? };
+        self.push(document, leaf, &StoredLeaf::of(&record, position, time_us));
+        Ok(())
+    }
+
+    fn push(&mut self, document: &mut RelocatedDocument, leaf: &Leaf<StoredRevision>, stored_leaf: &StoredLeaf<'_>) {
         debug_assert!(
             document.state.tree.leaf(&leaf.revision).is_some(),
             "compaction relocates only the records of current leaves"
@@ -527,12 +556,13 @@ impl Relocation {
             deleted: leaf.deleted,
             relocated: true,
             pruned: PrunedAncestors::Nothing,
+            origin: Some(stored_leaf.origin),
             number: state.number,
             sequence: state.sequence,
             id: state.id.as_str(),
             path: path.into(),
-            predecessor,
-            body,
+            predecessor: stored_leaf.predecessor,
+            body: stored_leaf.body,
         };
         let length = Record::Revision(record).encode(&mut self.payload);
         let stored = StoredRevision { position: LogPosition::new(0, offset), length, logged_ancestors };

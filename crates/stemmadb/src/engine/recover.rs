@@ -20,7 +20,7 @@ use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition};
+use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -38,13 +38,14 @@ struct BufferedFrame {
     position: LogPosition,
     end: LogPosition,
     first_sequence: Sequence,
+    time_us: u64,
     payload: Vec<u8>,
 }
 
 impl BufferedFrame {
     fn frame(&self) -> Frame<'_> {
-        let BufferedFrame { position, end, first_sequence, .. } = *self;
-        Frame { position, end, first_sequence, payload: &self.payload }
+        let BufferedFrame { position, end, first_sequence, time_us, .. } = *self;
+        Frame { position, end, first_sequence, time_us, payload: &self.payload }
     }
 }
 
@@ -409,11 +410,13 @@ fn open_log(
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(Log, Vec<BufferedFrame>)> {
     let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
+    let clock = options.clock.clone();
     let log_options = LogOptions {
         segment_bytes: options.segment_bytes,
         database_id: None,
         replay_from,
         durable_at_least: replay_from.unwrap_or(LogPosition::START),
+        now_us: TimeSource::new(move || clock.now_us()),
     };
     let mut tail = Vec::new();
     let log = Log::open(vfs, log_options, &mut |frame| {
@@ -422,6 +425,7 @@ fn open_log(
                 position: frame.position,
                 end: frame.end,
                 first_sequence: frame.first_sequence,
+                time_us: frame.time_us,
                 payload: frame.payload.to_vec(),
             });
         }

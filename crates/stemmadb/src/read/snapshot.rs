@@ -307,6 +307,18 @@ impl Snapshot {
         }
     }
 
+    /// The record of a leaf of `state`, verified to be that of the leaf.
+    pub(crate) fn leaf_record(&self, state: &DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Arc<[u8]>> {
+        let StoredRevision { position, length, .. } = leaf.payload;
+        let bytes = self.read_bytes(position, length)?;
+        let decoded = Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?;
+        match decoded.0 {
+            Record::Revision(record) if record.number == state.number && record.path[0] == leaf.revision => {}
+            _ => return Err(self.misplaced_document(position, state.id.as_str())),
+        }
+        Ok(bytes)
+    }
+
     fn document(&self, state: &DocumentState, revision: Revision, deleted: bool, body: Body) -> Document {
         Document::new(state.id.clone(), revision, state.sequence, deleted, body, self.parts.shapes.clone())
     }
