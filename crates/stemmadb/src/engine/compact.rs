@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::engine::history::PastKeeper;
 use crate::engine::write::Writer;
 use crate::engine::{Operation, Store};
 use crate::index::{DocumentNumber, difference};
@@ -57,6 +58,7 @@ impl Store {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(false) };
         let Some(segment) = self.wasteful_segment()? else { return Ok(false) };
         self.compact_segment(segment, RetiredFile::KeptForReuse, &mut |_| ())?;
+        self.remove_old_history()?;
         Ok(true)
     }
 
@@ -76,7 +78,9 @@ impl Store {
         let _compaction = self.compaction.lock();
         let begun_at = self.parts.log.end();
         self.checkpoint()?;
-        self.hide_superseded_revisions(begun_at)?;
+        if !self.parts.declared().history.keeps_past() {
+            self.hide_superseded_revisions(begun_at)?;
+        }
         let bytes_before = self.parts.log.file_bytes()?;
         // Nothing is reused from here on: a reused file keeps its length.
         self.parts.log.remove_free()?;
@@ -93,6 +97,7 @@ impl Store {
             done_bytes += used;
             progress(Progress { done: done_bytes, total: total.max(done_bytes) });
         }
+        self.remove_old_history()?;
         self.parts.tree.merge_all()?;
         let held_bytes: u64 = retired.iter().map(RetiredSegment::held_bytes).sum();
         Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
@@ -104,6 +109,7 @@ impl Store {
         if self.parts.compacted_before() == position {
             return Ok(());
         }
+        self.raise_floor(self.newest_sequence())?;
         let mut tree = self.parts.tree.write()?;
         meta::put_compacted_before(&mut tree, position)?;
         tree.commit()?;
@@ -181,16 +187,19 @@ impl Store {
         let is_retirable = |segment: &SegmentInfo| segment.number != number || !segment.is_active;
         assert!(self.parts.log.segments().iter().all(is_retirable), "the active segment is never compacted");
         let mut group = FrameGroup::default();
+        let mut past = PastKeeper::begin(self, number)?;
         self.parts.log.frames(number, &mut |frame| {
+            past.transaction(frame.first_sequence, frame.time_us);
             group.add(&frame);
             if group.byte_count >= GROUP_BYTES {
-                self.relocate_group(&std::mem::take(&mut group))?;
+                self.relocate_group(&std::mem::take(&mut group), &mut past)?;
             }
             show(u64::from(frame.end.offset()));
             Ok(())
         })?;
-        self.relocate_group(&group)?;
+        self.relocate_group(&group, &mut past)?;
         self.checkpoint()?;
+        past.finish()?;
         self.parts.tree.settle()?;
         let retired = self.parts.log.retire_file(number, retired_file)?;
         let mut tree = self.parts.tree.write()?;
@@ -209,24 +218,38 @@ impl Store {
         if self.memory_bytes() > self.parts.memory_bytes_max() { self.merge_sealed() } else { Ok(()) }
     }
 
-    /// Relocates the live records of several frames.
-    fn relocate_group(&self, group: &FrameGroup) -> Result<()> {
+    /// Relocates the live records of several frames, and passes the replaced revisions on.
+    fn relocate_group(&self, group: &FrameGroup, past: &mut PastKeeper<'_>) -> Result<()> {
+        let frames: Vec<Frame<'_>> = group.frames().collect();
+        for (index, RecordLocation { position, length }) in self.relocate_frames(&frames)? {
+            let Frame { position: start, payload, time_us, .. } = frames[index];
+            let offset = (position.offset() - start.offset()) as usize;
+            past.replaced(position, time_us, &payload[offset..offset + length as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Relocates the live records of these frames. Returns where the replaced revisions are, each with the index of its
+    /// frame.
+    fn relocate_frames(&self, frames: &[Frame<'_>]) -> Result<Vec<(usize, RecordLocation)>> {
         self.make_room()?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut snapshot = self.newest_snapshot()?;
-        let mut moved = Relocation::default();
-        let frames: Vec<Frame<'_>> = group.frames().collect();
-        let timed =
-            |frame| records(frame).map(|record| record.map(|(location, record)| (frame.time_us, location, record)));
-        for record in frames.iter().flat_map(timed) {
+        let (mut moved, mut replaced) = (Relocation::default(), Vec::new());
+        let with_index = |(index, frame)| records(frame).map(move |record| (index, record));
+        for (index, record) in frames.iter().enumerate().flat_map(with_index) {
             if moved.payload.len() >= RELOCATION_BYTES {
                 self.append_relocated(&mut writer, std::mem::take(&mut moved))?;
                 snapshot = self.newest_snapshot()?;
             }
-            let (time_us, RecordLocation { position, .. }, record) = record?;
+            let (location, record) = record?;
+            let position = location.position;
             match record {
-                Record::Revision(record) => moved.revision(&snapshot, &record, position, time_us)?,
+                Record::Revision(record) => {
+                    let is_replaced = moved.revision(&snapshot, &record, position, frames[index].time_us)?;
+                    replaced.extend(is_replaced.then_some((index, location)));
+                }
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
                 Record::Shape { number, .. } => {
                     let is_named_later = position.segment() < writer.named_in && (number as usize) < writer.named_count;
@@ -245,7 +268,8 @@ impl Store {
                 Record::Content { digest, bytes, .. } => moved.content(&snapshot, digest, position, bytes)?,
             }
         }
-        self.append_relocated(&mut writer, moved)
+        self.append_relocated(&mut writer, moved)?;
+        Ok(replaced)
     }
 
     fn append_relocated(&self, writer: &mut Writer, moved: Relocation) -> Result<()> {
@@ -390,21 +414,23 @@ impl<'r> StoredLeaf<'r> {
 }
 
 impl Relocation {
+    /// Relocates what the record of a revision contributes. Returns whether the revision was replaced.
     fn revision(
         &mut self,
         snapshot: &Snapshot,
         record: &RevisionRecord<'_>,
         position: LogPosition,
         time_us: u64,
-    ) -> Result<()> {
-        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(()) };
+    ) -> Result<bool> {
+        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(false) };
+        let is_replaced = document.state.tree.leaf(&record.path[0]).is_none();
         if document.state.needs_snapshot_record() {
             self.relocate_covered_revision(snapshot, &mut document, &record.path[0], position)?;
         } else {
             self.relocate_revision(snapshot, &mut document, record, position, time_us)?;
         }
         self.documents.insert(record.number, document);
-        Ok(())
+        Ok(is_replaced)
     }
 
     /// Relocates a record of a document whose records together define its state.

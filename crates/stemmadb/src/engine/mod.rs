@@ -21,10 +21,12 @@ mod declare;
 pub(crate) mod directory;
 mod edit;
 mod expire;
+mod history;
 mod info;
 mod log_prescan;
 mod operations;
 mod pace;
+mod past;
 mod rebuild;
 mod recover;
 mod salvage;
@@ -95,6 +97,8 @@ pub(crate) struct Store {
     pace: pace::Pace,
     /// Whether only deletions are accepted, because there is little space.
     deletions_only: AtomicBool,
+    past_readers: history::PastReaders,
+    overlays: past::Overlays,
 }
 
 /// The memtables on top of the tree.
@@ -165,6 +169,7 @@ impl Store {
             segments,
             declared,
             read_timestamp,
+            past: None,
         })
     }
 

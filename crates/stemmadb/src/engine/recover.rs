@@ -62,6 +62,7 @@ struct TreeState {
     /// Whether the tree has all terms that this version derives from documents.
     has_current_terms: bool,
     compacted_before: LogPosition,
+    history_floor: Option<Sequence>,
 }
 
 impl TreeState {
@@ -80,6 +81,7 @@ impl TreeState {
             live_bytes: meta::live_bytes(&snapshot)?,
             has_current_terms: meta::has_current_terms(&snapshot)?,
             compacted_before: meta::compacted_before(&snapshot)?,
+            history_floor: meta::history_floor(&snapshot)?,
         })
     }
 
@@ -135,7 +137,7 @@ impl Store {
         // 7. Restore the declared indexes, and assemble the store at the checkpoint's counters.
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, compacted_before, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, history_floor, .. } = state;
         let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.start_at(&checkpoint, persisted);
@@ -158,6 +160,7 @@ impl Store {
 
         // 9. Publish everything replayed.
         store.finish_recovery()?;
+        store.restore_floor(history_floor.filter(|_| !rebuild))?;
 
         // 10. Determine which declared indexes are ready, and which dropped ones left rows behind.
         store.restore_index_states()?;
@@ -195,6 +198,7 @@ impl Store {
             publisher: publish::Publisher::new(),
             revs_limit: options.revs_limit.max(1).into(),
             compacted_before: LogPosition::START.to_u64().into(),
+            history_floor: 0.into(),
             memory_bytes: options.memory_bytes.into(),
             options,
         };
@@ -225,6 +229,8 @@ impl Store {
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),
             deletions_only: false.into(),
+            past_readers: Default::default(),
+            overlays: Default::default(),
         })
     }
 
@@ -380,7 +386,7 @@ impl Store {
     }
 
     /// The terms of the winner, if it is live and its record still exists.
-    fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
+    pub(super) fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
         if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == StoredRevision::GONE) {
             return Ok(None);
         }
@@ -437,8 +443,8 @@ fn open_log(
 /// The declared indexes and schemas in these settings; none if there are no settings yet.
 fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<DeclaredIndexes> {
     match settings {
-        Some(Settings { definitions, next_index, schemas, .. }) => {
-            Ok(DeclaredIndexes { schemas, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
+        Some(Settings { definitions, next_index, schemas, history, .. }) => {
+            Ok(DeclaredIndexes { schemas, history, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
         }
         None => Ok(DeclaredIndexes { next_number: 1, ..DeclaredIndexes::default() }),
     }

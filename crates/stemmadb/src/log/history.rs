@@ -119,7 +119,6 @@ struct Block {
 
 /// A record of a history file.
 struct StoredRecord<'b> {
-    offset: u32,
     time_us: u64,
     bytes: &'b [u8],
 }
@@ -142,7 +141,7 @@ impl History {
         Ok(History { vfs: Arc::clone(vfs), database_id, files: RwLock::new(files), blocks: Mutex::default() })
     }
 
-    /// Begins the file of a segment. `None` stands for a file that is not kept.
+    /// Begins the file of a segment.
     pub(crate) fn writer(&self, segment: u32) -> Result<HistoryWriter<'_>> {
         let made = self.vfs.create_dir_all(DIRECTORY).and_then(|()| self.vfs.create(UNFINISHED));
         let file = made.map_err(|error| Error::io(format_args!("create {UNFINISHED}"), error))?;
@@ -212,6 +211,19 @@ impl History {
         Ok(found)
     }
 
+    /// The last transaction in these files that begins at or before `sequence`, up to their precision.
+    pub(super) fn last_up_to(&self, sequence: Sequence) -> Result<Option<Moment>> {
+        let files: Vec<_> = self.files.read().values().cloned().collect();
+        let mut found: Option<Moment> = None;
+        for file in files {
+            let index = file.index(&*self.vfs)?;
+            let after = index.times.partition_point(|moment| moment.sequence <= sequence);
+            let last = after.checked_sub(1).map(|at| index.times[at]);
+            found = found.into_iter().chain(last).max_by_key(|moment| moment.sequence);
+        }
+        Ok(found)
+    }
+
     fn find<T>(&self, position: LogPosition, take: impl FnOnce(StoredRecord<'_>) -> T) -> Result<Option<T>> {
         let Some(file) = self.files.read().get(&position.segment()).cloned() else { return Ok(None) };
         let index = file.index(&*self.vfs)?;
@@ -233,7 +245,7 @@ impl History {
             let (bytes, after) = rest.split_at_checked(length).ok_or_else(damaged)?;
             rest = after;
             if offset == position.offset() {
-                return Ok(Some(take(StoredRecord { offset, time_us, bytes })));
+                return Ok(Some(take(StoredRecord { time_us, bytes })));
             }
         }
         Ok(None)
@@ -343,7 +355,7 @@ impl FileIndex {
 
     /// Decodes an index of blocks that have `blocks_bytes` bytes in all.
     fn decode(mut bytes: &[u8], blocks_bytes: u64) -> Option<Self> {
-        let mut next = |bytes: &mut &[u8]| varint::read(bytes).ok();
+        let next = |bytes: &mut &[u8]| varint::read(bytes).ok();
         let mut index = FileIndex::default();
         let (mut first_offset, mut start) = (0_u32, HEADER_BYTES as u64);
         for _ in 0..next(&mut bytes)? {

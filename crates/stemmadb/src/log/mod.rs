@@ -377,6 +377,17 @@ impl Log {
         self.shared.unused_bytes()
     }
 
+    /// When the transaction with this sequence was committed, in microseconds since 1970; `None` if that is not known.
+    /// Reads one segment, if its times were not asked for before.
+    pub(crate) fn time_of(&self, sequence: Sequence) -> Result<Option<u64>> {
+        self.shared.time_of(sequence)
+    }
+
+    /// Whether all segments record commit times.
+    pub(crate) fn has_times(&self) -> bool {
+        self.shared.list().segments.iter().all(|segment| segment.format.version == frame::Version::CURRENT)
+    }
+
     /// The records of retired segments that are kept for reading the past.
     pub(crate) fn history(&self) -> &History {
         &self.shared.history

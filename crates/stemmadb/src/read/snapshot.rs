@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub(crate) declared: Arc<DeclaredIndexes>,
     /// The time the snapshot was taken, if there are expiration rules.
     pub(crate) read_timestamp: Option<ReadTimestamp>,
+    /// Of a snapshot of the past: while it is held, what is readable as of its sequence is not removed.
+    pub(crate) past: Option<Arc<Sequence>>,
 }
 
 /// The location of the newest state of a document.
