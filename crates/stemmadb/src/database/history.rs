@@ -137,4 +137,14 @@ impl<'a> History<'a> {
         let to = to.into().sequence(store)?;
         history::revert(store, self.database.durability, &query.into(), to)
     }
+
+    /// How many documents [`History::revert`] would change, without changing any.
+    ///
+    /// # Errors
+    /// Those of [`History::revert`].
+    pub fn count_reverts(&self, query: impl Into<Query>, to: impl Into<At>) -> Result<u64> {
+        let store = self.database.store();
+        let to = to.into().sequence(store)?;
+        history::count_reverts(store, &query.into(), to)
+    }
 }

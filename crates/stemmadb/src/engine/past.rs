@@ -11,6 +11,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::Result;
 use crate::engine::Store;
 use crate::index::{DocumentNumber, DocumentTerms, difference};
 use crate::layout::{self, meta};
@@ -20,7 +21,6 @@ use crate::read::snapshot::Snapshot;
 use crate::revision::{RevisionTree, Sequence};
 use crate::sync::{Mutex, refuse_if_cancelled};
 use crate::tree::{Direction, Table};
-use crate::Result;
 
 /// An overlay of more bytes is not kept.
 const OVERLAY_BYTES_MAX: usize = 16 << 20;

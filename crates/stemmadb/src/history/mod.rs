@@ -8,6 +8,6 @@ mod revisions;
 pub use at::At;
 pub(crate) use difference::differences;
 pub use difference::{Difference, Differences};
-pub(crate) use revert::{revert, undelete};
+pub(crate) use revert::{count_reverts, revert, undelete};
 pub use revisions::PastRevision;
 pub(crate) use revisions::past_revisions;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::revisions::past_revisions;
 use crate::document::{Document, File, FileContent};
-use crate::engine::{Edit, Store, Transaction};
+use crate::engine::{Edit, Store};
 use crate::options::Durability;
 use crate::query::Query;
 use crate::read::Snapshot;
@@ -35,30 +35,38 @@ pub(crate) fn revert(store: &Store, durability: Durability, query: &Query, to: S
     query.check()?;
     let past = store.as_of(to)?;
     store.write(durability, |transaction| {
-        let now = transaction.snapshot()?;
-        let mut ids = BTreeSet::new();
-        for snapshot in [&past, &now] {
-            for id in snapshot.find(query.clone()).ids()? {
-                ids.insert(id?);
-            }
-        }
-        let mut count = 0;
-        for id in ids {
-            count += u64::from(revert_document(transaction, &past, &now, id)?);
-        }
+        let edits = edits(&past, &transaction.snapshot()?, query)?;
+        let count = edits.len() as u64;
+        edits.into_iter().try_for_each(|edit| transaction.edit(edit).map(|_| ()))?;
         Ok(count)
     })
 }
 
-/// Returns whether the document changed.
-fn revert_document(transaction: &mut Transaction<'_>, past: &Snapshot, now: &Snapshot, id: DocumentId) -> Result<bool> {
-    let edit = match (past.get(id.as_str())?, now.get(id.as_str())?) {
-        (None, None) => return Ok(false),
-        (Some(old), Some(new)) if is_equal(&old, &new)? => return Ok(false),
-        (Some(old), new) => put_again(past, &old, new.map(|new| *new.revision()))?,
-        (None, Some(new)) => Edit::Delete { id, revision: *new.revision() },
-    };
-    transaction.edit(edit).map(|_| true)
+/// How many documents [`revert`] would change.
+pub(crate) fn count_reverts(store: &Store, query: &Query, to: Sequence) -> Result<u64> {
+    query.check()?;
+    Ok(edits(&store.as_of(to)?, &store.snapshot()?, query)?.len() as u64)
+}
+
+/// The edits that set every document that matches the query in one of two states, `now`, to that of `past`.
+fn edits(past: &Snapshot, now: &Snapshot, query: &Query) -> Result<Vec<Edit>> {
+    let mut ids = BTreeSet::new();
+    for snapshot in [past, now] {
+        for id in snapshot.find(query.clone()).ids()? {
+            ids.insert(id?);
+        }
+    }
+    ids.into_iter().filter_map(|id| edit(past, now, id).transpose()).collect()
+}
+
+/// The edit that sets one document to its state of `past`; none if it is in that state.
+fn edit(past: &Snapshot, now: &Snapshot, id: DocumentId) -> Result<Option<Edit>> {
+    Ok(match (past.get(id.as_str())?, now.get(id.as_str())?) {
+        (None, None) => None,
+        (Some(old), Some(new)) if is_equal(&old, &new)? => None,
+        (Some(old), new) => Some(put_again(past, &old, new.map(|new| *new.revision()))?),
+        (None, Some(new)) => Some(Edit::Delete { id, revision: *new.revision() }),
+    })
 }
 
 fn is_equal(old: &Document, new: &Document) -> Result<bool> {
