@@ -728,6 +728,7 @@ impl Database {
             ("tree_held_bytes", info.tree_held_bytes.into()),
             ("memtable_bytes", info.memory_bytes.into()),
             ("segment_count", info.segment_count.into()),
+            ("history_bytes", info.history_bytes.into()),
             ("path_count", info.path_count.into()),
             ("shape_count", info.shape_count.into()),
             ("format_version", info.format_version.into()),

@@ -194,6 +194,30 @@ fn history_is_removed_by_age_and_by_size_and_pins_keep_it() {
 }
 
 #[test]
+fn damage_of_a_history_file_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open_with(&path, options(&Clock::fixed_at(0))).unwrap();
+    db.history().keep(Retention::Everything).unwrap();
+    db.upsert("d", &json!({"n": "first"})).unwrap();
+    churn(&db, 1);
+    assert!(db.maintenance().check().unwrap().is_sound());
+    assert_eq!(db.info().unwrap().history_bytes, db.history().byte_count());
+    let file = path.join("history").read_dir().unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let db = {
+        db.close().unwrap();
+        Database::open_with(&path, options(&Clock::fixed_at(0))).unwrap()
+    };
+    let report = db.maintenance().check().unwrap();
+    assert!(report.damages[0].what.contains("history/0000000001.history is damaged"), "{:?}", report.damages);
+    assert_eq!(db.as_of(Sequence::new(1)).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(db.get("d").unwrap().is_some(), "the present does not need it");
+}
+
+#[test]
 fn times_name_sequences_whatever_the_clock_does() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::fixed_at(1_790_000_000_000);

@@ -30,6 +30,7 @@ pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
                 "bytes": info.log_bytes,
                 "live_bytes": info.live_bytes,
                 "segments": info.segment_count,
+                "history_bytes": info.history_bytes,
                 "writes": info.write_count,
                 "flushes": info.flush_count,
             },

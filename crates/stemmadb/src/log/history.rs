@@ -119,8 +119,36 @@ struct Block {
 
 /// A record of a history file.
 struct StoredRecord<'b> {
+    offset: u32,
     time_us: u64,
     bytes: &'b [u8],
+}
+
+/// The records of a decompressed block, in order.
+struct BlockRecords<'b> {
+    rest: &'b [u8],
+    offset: u32,
+    time_us: u64,
+}
+
+impl<'b> BlockRecords<'b> {
+    fn new(content: &'b [u8], block: &Block) -> Self {
+        BlockRecords { rest: content, offset: block.first_offset, time_us: 0 }
+    }
+
+    fn next(&mut self) -> Result<Option<StoredRecord<'b>>> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let no_meaning = || Error::corrupt("a block of records has no meaning");
+        let distance = u32::try_from(varint::read(&mut self.rest)?).map_err(|_| no_meaning())?;
+        self.offset = self.offset.checked_add(distance).ok_or_else(no_meaning)?;
+        self.time_us = self.time_us.checked_add(varint::read(&mut self.rest)?).ok_or_else(no_meaning)?;
+        let length = usize::try_from(varint::read(&mut self.rest)?).map_err(|_| no_meaning())?;
+        let (bytes, after) = self.rest.split_at_checked(length).ok_or_else(no_meaning)?;
+        self.rest = after;
+        Ok(Some(StoredRecord { offset: self.offset, time_us: self.time_us, bytes }))
+    }
 }
 
 impl History {
@@ -224,28 +252,33 @@ impl History {
         Ok(found)
     }
 
+    /// Reads the whole file of a segment, and passes each record with its position to `visit`.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is damaged. Errors of `visit` are returned unchanged.
+    pub(crate) fn records(&self, segment: u32, visit: &mut dyn FnMut(LogPosition, &[u8]) -> Result<()>) -> Result<()> {
+        let Some(file) = self.files.read().get(&segment).cloned() else { return Ok(()) };
+        let index = file.index(&*self.vfs)?;
+        for block in &index.blocks {
+            let content = file.read_block(&*self.vfs, block)?;
+            let mut records = BlockRecords::new(&content, block);
+            while let Some(record) = records.next().map_err(|error| error.within(&file.name))? {
+                visit(LogPosition::new(segment, record.offset), record.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     fn find<T>(&self, position: LogPosition, take: impl FnOnce(StoredRecord<'_>) -> T) -> Result<Option<T>> {
         let Some(file) = self.files.read().get(&position.segment()).cloned() else { return Ok(None) };
         let index = file.index(&*self.vfs)?;
         let after = index.blocks.partition_point(|block| block.first_offset <= position.offset());
         let Some(block) = after.checked_sub(1).map(|at| index.blocks[at]) else { return Ok(None) };
         let content = self.block(&file, &block)?;
-        let damaged = || damaged(&file.name, block.start as u32, "a block of records has no meaning");
-        let mut rest = &content[..];
-        let (mut offset, mut time_us) = (block.first_offset, 0);
-        let mut is_first = true;
-        while !rest.is_empty() {
-            let distance = varint::read(&mut rest)?;
-            if !is_first {
-                offset = u32::try_from(distance).ok().and_then(|more| offset.checked_add(more)).ok_or_else(damaged)?;
-            }
-            is_first = false;
-            time_us += varint::read(&mut rest)?;
-            let length = varint::read(&mut rest)? as usize;
-            let (bytes, after) = rest.split_at_checked(length).ok_or_else(damaged)?;
-            rest = after;
-            if offset == position.offset() {
-                return Ok(Some(take(StoredRecord { time_us, bytes })));
+        let mut records = BlockRecords::new(&content, &block);
+        while let Some(record) = records.next().map_err(|error| error.within(&file.name))? {
+            if record.offset == position.offset() {
+                return Ok(Some(take(record)));
             }
         }
         Ok(None)
