@@ -13,7 +13,6 @@ use crate::log::LogPosition;
 use crate::memtable::{DocumentState, RecordLocation, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{DocumentId, Leaf, Revision};
-use crate::value::Body;
 use crate::{Error, Result};
 
 /// A walk over the stored revisions that precede a leaf, newest first.
@@ -50,7 +49,7 @@ impl<'s> Lineage<'s> {
         };
         self.next = record.predecessor_of(position).filter(is_stored);
         let (revision, deleted, sequence) = (record.path[0], record.deleted, record.sequence);
-        let body = Body::within(bytes.clone(), bytes.len() - record.body.len());
+        let body = self.snapshot.parts.body(&bytes, &record.body, position)?;
         let shapes = self.snapshot.parts.shapes.clone();
         Ok(Some(Document::new(self.id.clone(), revision, sequence, deleted, body, shapes)))
     }

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::compression::Compression;
 use crate::revision::DocumentId;
 use crate::sync::Mutex;
 use crate::tree::trace::{TreeChange, current_change};
@@ -42,6 +43,7 @@ struct Camera {
     crash_images: Mutex<Vec<CrashImage>>,
     acknowledged: AtomicUsize,
     begun: AtomicUsize,
+    compression: Compression,
 }
 
 impl Camera {
@@ -53,6 +55,7 @@ impl Camera {
             crash_images: Mutex::default(),
             acknowledged: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
+            compression: Compression::ALL[(seed % 3) as usize],
         })
     }
 
@@ -71,7 +74,7 @@ impl Camera {
     }
 
     fn open(self: &Arc<Self>) -> Result<Database> {
-        let options = testing::with_small_limits(options(), 24 << 10, 16 << 10, 40);
+        let options = testing::with_small_limits(options(), 24 << 10, 16 << 10, 40).compression(self.compression);
         testing::open_database(Arc::new(Watched(self.clone())), options)
     }
 }
