@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::compression::{Compression, DocumentCompression};
 use crate::index::{Container, DocumentNumber, Histogram, Index, NumberSum, PathNumber, posting_key};
 use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, TimeSource};
 use crate::revision::{Revision, Sequence};
@@ -131,6 +132,8 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("record", hex(&record)),
         ("content-record", hex(&content_record(b"hello"))),
         ("packed", hex(&packed(document))),
+        ("compressed", hex(&compressed(&b"abc".repeat(100)))),
+        ("dictionary-record", hex(&crate::layout::example_dictionary_record(b"hello"))),
         ("blob", hex(&blob(b"hello", "blobs/2c/f24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"))),
         ("keys", lines(&keys)),
         ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),
@@ -145,6 +148,13 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("view-row", hex(&crate::view::example_row_key("a"))),
         ("view-sum", hex(&crate::view::example_sum(5))),
     ])
+}
+
+/// A body that is compressed by LZ4.
+fn compressed(packed: &[u8]) -> Vec<u8> {
+    let compression = DocumentCompression::new(u64::MAX);
+    compression.set(Compression::Lz4);
+    compression.store(packed).bytes().to_vec()
 }
 
 /// Keys in an index on `status`, then `at` descending.

@@ -34,6 +34,7 @@ pub mod asynchronous;
 mod cache;
 mod changes;
 mod collection;
+mod compression;
 mod database;
 mod document;
 mod engine;
@@ -73,11 +74,10 @@ pub use changes::{
     SuspendedWatch, Watch,
 };
 pub use collection::{Collection, Entry, Session};
+pub use compression::Compression;
 pub use database::Database;
 pub use document::{Attachment, Document, File, FileContent};
-pub use engine::{
-    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, OldestSnapshot, SweepReport, Transaction,
-};
+pub use engine::{CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, OldestSnapshot, Transaction};
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
@@ -133,6 +133,7 @@ pub mod typed {
 /// [`Keys`].
 pub mod handles {
     pub use crate::database::{Expiration, Files, History, Indexes, LocalDocuments, Maintenance, Schemas, Views};
+    pub use crate::engine::SweepReport;
     pub use crate::keys::{KeyCondition, KeyWrite};
 }
 

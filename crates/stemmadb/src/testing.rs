@@ -59,6 +59,7 @@ pub fn with_small_limits(mut options: Options, memory_bytes: usize, segment_byte
     options.memory_bytes = memory_bytes;
     options.segment_bytes = segment_bytes;
     options.tree_file_bytes = file_rows as u64 * ROW_BYTES;
+    options.dictionary_bytes = 6 << 10;
     options
 }
 

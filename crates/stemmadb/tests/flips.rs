@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use stemmadb::testing::{self, Random};
-use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field};
+use stemmadb::{Compression, Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field};
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -37,9 +37,9 @@ fn body(number: u64, edit: u64) -> Value {
 type Contents = BTreeMap<String, Value>;
 
 /// Creates and closes a database with several segments, updates and deletions; returns its content.
-fn original(directory: &Path) -> (PathBuf, Contents) {
+fn original(directory: &Path, compression: Compression) -> (PathBuf, Contents) {
     let path = directory.join("original.stemma");
-    let db = Database::open_with(&path, options()).unwrap();
+    let db = Database::open_with(&path, options().compression(compression)).unwrap();
     let mut contents = Contents::new();
     for number in 0..500 {
         let id = format!("document-{number}");
@@ -150,8 +150,17 @@ fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
 
 #[test]
 fn flipped_bit_in_the_log_is_reported_or_harmless() {
+    check_flipped_logs(Compression::None);
+}
+
+#[test]
+fn flipped_bit_in_a_compressed_log_is_reported_or_harmless() {
+    check_flipped_logs(Compression::Zstd);
+}
+
+fn check_flipped_logs(compression: Compression) {
     let directory = tempfile::tempdir().unwrap();
-    let (path, contents) = original(directory.path());
+    let (path, contents) = original(directory.path(), compression);
     let copy = directory.path().join("copy.stemma");
     let mut random = Random::new(seed());
     let mut tally = Tally::default();
@@ -189,9 +198,14 @@ fn flipped_bit_in_the_log_is_reported_or_harmless() {
 }
 
 /// Damages a tree repeatedly: reads are correct or fail, `check` finds the damage, and a rebuild repairs it.
-fn check_damaged_trees(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec<u8>) -> String) -> Tally {
+fn check_damaged_trees(
+    seed: u64,
+    rounds: u64,
+    compression: Compression,
+    damage: impl Fn(&mut Random, &mut Vec<u8>) -> String,
+) -> Tally {
     let directory = tempfile::tempdir().unwrap();
-    let (path, contents) = original(directory.path());
+    let (path, contents) = original(directory.path(), compression);
     let copy = directory.path().join("copy.stemma");
     let mut random = Random::new(seed);
     let mut tally = Tally::default();
@@ -237,19 +251,22 @@ fn check_damaged_trees(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut
 
 #[test]
 fn flipped_bit_in_the_tree_is_reported_or_harmless_and_rebuild_repairs_it() {
-    let tally = check_damaged_trees(seed() + 1, flip_count(), |random, bytes| {
-        let bit = random.below(bytes.len() as u64 * 8);
-        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-        format!("bit {bit}")
-    });
-    println!("tree: {tally:?} of {} flips, none wrong, none silently missing", flip_count());
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let rounds = flip_count().div_ceil(if compression == Compression::None { 1 } else { 4 });
+        let tally = check_damaged_trees(seed() + 1, rounds, compression, |random, bytes| {
+            let bit = random.below(bytes.len() as u64 * 8);
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+            format!("bit {bit}")
+        });
+        println!("tree ({compression}): {tally:?} of {rounds} flips, none wrong, none silently missing");
+    }
 }
 
 /// Faults of a disk that misdirects or loses writes.
 #[test]
 fn damaged_page_of_the_tree_is_reported_or_harmless() {
     let rounds = flip_count().div_ceil(4);
-    let tally = check_damaged_trees(seed() + 2, rounds, |random, bytes| {
+    let tally = check_damaged_trees(seed() + 2, rounds, Compression::Lz4, |random, bytes| {
         // A sector, or what there is of a shorter file.
         let sector_bytes = bytes.len().min(512);
         let sector_count = (bytes.len() / sector_bytes) as u64;
@@ -277,7 +294,7 @@ fn damaged_page_of_the_tree_is_reported_or_harmless() {
 #[test]
 fn failed_rebuild_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let (path, contents) = original(directory.path());
+    let (path, contents) = original(directory.path(), Compression::None);
     let first = &files(&path.join("log"), "log")[0];
     flip(first, 8 * 5000);
     let error = Database::rebuild(&path, options(), |_| ()).unwrap_err();

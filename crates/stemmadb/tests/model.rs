@@ -15,8 +15,8 @@ use oracle::compare::{Outcome, ok, sound};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use stemmadb::{
-    Database, DocumentId, Durability, Edit, Error, IndexPolicy, Options, Revision, Sequence, Snapshot, Subscription,
-    Value, testing,
+    Compression, Database, DocumentId, Durability, Edit, Error, IndexPolicy, Options, Revision, Sequence, Snapshot,
+    Subscription, Value, testing,
 };
 
 /// Database settings of a case.
@@ -31,6 +31,7 @@ struct Settings {
     revs_limit: usize,
     policy: u8,
     sync: bool,
+    compression: Option<Compression>,
 }
 
 /// One edit, independent of the current state: `id`, `leaf` and `revision` are indices modulo what exists.
@@ -101,6 +102,7 @@ enum Operation {
     ReopenWithoutTree,
     Rebuild,
     ChangePolicy(u8),
+    ChangeCompression(Option<Compression>),
     LimitRevisions(usize),
     Checkpoint,
     Compact,
@@ -126,23 +128,29 @@ fn settings() -> impl Strategy<Value = Settings> {
         sizes,
         prop_oneof![Just(4usize), Just(30), Just(6000)],
         prop_oneof![4 => Just(1000usize), 1 => 1..6usize],
-        0..4u8,
+        (0..4u8, compression()),
     )
-        .prop_map(
-            |((on_disk, background, cache, sync), (memory_bytes, segment_bytes), file_rows, revs_limit, policy)| {
-                Settings {
-                    on_disk,
-                    background,
-                    memory_bytes,
-                    segment_bytes,
-                    file_rows,
-                    cache,
-                    revs_limit,
-                    policy,
-                    sync,
-                }
-            },
-        )
+        .prop_map(|(switches, (memory_bytes, segment_bytes), file_rows, revs_limit, (policy, compression))| {
+            let (on_disk, background, cache, sync) = switches;
+            Settings {
+                on_disk,
+                background,
+                memory_bytes,
+                segment_bytes,
+                file_rows,
+                cache,
+                revs_limit,
+                policy,
+                sync,
+                compression,
+            }
+        })
+}
+
+/// None keeps what the database has.
+fn compression() -> impl Strategy<Value = Option<Compression>> {
+    let every = [None, Some(Compression::None), Some(Compression::Lz4), Some(Compression::Zstd)];
+    prop_oneof![2 => Just(None), 1 => prop::sample::select(every.to_vec())]
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -184,6 +192,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::ReopenWithoutTree),
         1 => Just(Operation::Rebuild),
         1 => (0..4u8).prop_map(Operation::ChangePolicy),
+        1 => compression().prop_map(Operation::ChangeCompression),
         1 => prop_oneof![Just(1000), 1..6usize].prop_map(Operation::LimitRevisions),
         4 => Just(Operation::Checkpoint),
         3 => Just(Operation::Compact),
@@ -239,7 +248,9 @@ fn options(settings: &Settings) -> Options {
         .background(settings.background)
         .cache_bytes(if settings.cache { 1 << 20 } else { 0 })
         .revs_limit(settings.revs_limit);
-    testing::with_small_limits(options, settings.memory_bytes, settings.segment_bytes, settings.file_rows)
+    let options =
+        testing::with_small_limits(options, settings.memory_bytes, settings.segment_bytes, settings.file_rows);
+    settings.compression.into_iter().fold(options, Options::compression)
 }
 
 impl Case {
@@ -295,6 +306,10 @@ impl Case {
                 self.reopen(|path| ok(|| "rebuild".into(), Database::rebuild(path, options, |_| ())).map(drop), None)
             }
             Operation::ChangePolicy(number) => self.reopen(|_| Ok(()), Some(*number)),
+            Operation::ChangeCompression(compression) => {
+                self.settings.compression = *compression;
+                self.reopen(|_| Ok(()), None)
+            }
             Operation::LimitRevisions(revs_limit) => {
                 self.db().maintenance().set_revs_limit(*revs_limit);
                 (self.settings.revs_limit, self.oracle.revs_limit) = (*revs_limit, *revs_limit);

@@ -39,13 +39,15 @@ pub(super) enum Work {
     Expire = 3,
     /// Compaction of one segment of the log.
     Compact = 4,
+    /// A dictionary for compressed bodies.
+    Train = 5,
 }
 
-const WORK_COUNT: usize = 5;
+const WORK_COUNT: usize = 6;
 
 impl Work {
     fn is_long(self) -> bool {
-        matches!(self, Work::Upkeep | Work::Merge | Work::Compact)
+        matches!(self, Work::Upkeep | Work::Merge | Work::Compact | Work::Train)
     }
 }
 

@@ -177,8 +177,9 @@ impl Check<'_> {
         let mut record_count = 0;
         let verified = self.snapshot.parts.log.frames(number, &mut |frame| {
             for record in records(&frame) {
-                if let (_, Record::Revision(record)) = record? {
-                    PackedValue::new(record.body, &self.snapshot.parts.shapes)?.check()?;
+                if let (location, Record::Revision(record)) = record? {
+                    let packed = self.snapshot.parts.packed(&record, location.position)?;
+                    PackedValue::new(&packed, &self.snapshot.parts.shapes)?.check()?;
                 }
                 record_count += 1;
             }
@@ -198,7 +199,8 @@ impl Check<'_> {
         let verified = self.snapshot.parts.log.history().records(number, &mut |position, bytes| {
             let (record, _) = Record::decode(bytes).map_err(|error| error.within(format!("{position}")))?;
             if let Record::Revision(record) = record {
-                PackedValue::new(record.body, &self.snapshot.parts.shapes)?.check()?;
+                let packed = self.snapshot.parts.packed(&record, position)?;
+                PackedValue::new(&packed, &self.snapshot.parts.shapes)?.check()?;
             }
             record_count += 1;
             Ok(())

@@ -49,6 +49,7 @@ const PROBE_COUNT: usize = 64;
 pub(super) struct Persisted {
     pub(super) path_count: usize,
     pub(super) shape_count: usize,
+    pub(super) dictionary_count: usize,
 }
 
 impl Store {
@@ -139,8 +140,12 @@ impl Store {
 
 impl StoreParts {
     fn merge(&self, sealed: &Sealed, upkeep: &mut Upkeep, progress: Arc<CheckpointProgress>) -> Result<()> {
-        let shape_count = upkeep.persisted.shape_count.max(sealed.shape_count);
-        let mut merge = self.begin_merge(sealed.log_end, upkeep, shape_count)?;
+        let logged = Persisted {
+            path_count: 0,
+            shape_count: upkeep.persisted.shape_count.max(sealed.shape_count),
+            dictionary_count: upkeep.persisted.dictionary_count.max(sealed.dictionary_count),
+        };
+        let mut merge = self.begin_merge(sealed.log_end, upkeep, logged)?;
         merge.transaction.report_to(move |entries| progress.add(entries));
         merge.merge_memtable_presences(&sealed.memtable)?;
         merge.merge_memtable_terms(&sealed.memtable)?;
@@ -152,24 +157,26 @@ impl StoreParts {
         };
         meta::put_checkpoint(&mut merge.transaction, &checkpoint)?;
         if !upkeep.is_rebuilding {
-            meta::put_settings(&mut merge.transaction, &Settings::encode(&self.policy, &sealed.declared))?;
+            let settings = Settings::encode(&self.policy, &sealed.declared, self.compression_setting());
+            meta::put_settings(&mut merge.transaction, &settings)?;
         }
-        self.finish_merge(merge, upkeep, shape_count)
+        self.finish_merge(merge, upkeep)
     }
 
     /// Merges new documents into the tree, whose records are in the log before `log_end`.
     pub(super) fn merge_bulk(&self, mut bulk: BulkTable, log_end: LogPosition, upkeep: &mut Upkeep) -> Result<()> {
         debug_assert!(upkeep.is_rebuilding, "only the end of a rebuild makes documents without a checkpoint valid");
-        let shape_count = self.shapes.len();
-        let mut merge = self.begin_merge(log_end, upkeep, shape_count)?;
+        let (shape_count, dictionary_count) = (self.shapes.len(), self.compression.dictionary_count());
+        let logged = Persisted { path_count: 0, shape_count, dictionary_count };
+        let mut merge = self.begin_merge(log_end, upkeep, logged)?;
         merge.merge_bulk_presences(&bulk)?;
         merge.merge_bulk_terms(&mut bulk)?;
         merge.merge_bulk_documents(&mut bulk)?;
-        self.finish_merge(merge, upkeep, shape_count)
+        self.finish_merge(merge, upkeep)
     }
 
-    /// Begins a merge of what the log has before `log_end`. The log names all shapes below `shape_count` there.
-    fn begin_merge(&self, log_end: LogPosition, upkeep: &Upkeep, shape_count: usize) -> Result<TreeMerge<'_>> {
+    /// Begins a merge of what the log has before `log_end`. `logged`: how many shapes and dictionaries it has there.
+    fn begin_merge(&self, log_end: LogPosition, upkeep: &Upkeep, logged: Persisted) -> Result<TreeMerge<'_>> {
         self.log.commit(log_end, Level::Flushed)?;
         // Every reader sees the tree, so what is merged must be published before.
         if !self.publisher.advance(&self.log) {
@@ -180,16 +187,19 @@ impl StoreParts {
         assert!(upkeep.persisted.path_count <= path_count, "dictionaries only grow");
         let mut transaction = self.tree.write()?;
         meta::put_paths(&mut transaction, &self.paths, upkeep.persisted.path_count)?;
-        meta::put_shapes(&mut transaction, &self.shapes, upkeep.persisted.shape_count..shape_count)?;
+        let Persisted { shape_count, dictionary_count, .. } = upkeep.persisted;
+        meta::put_shapes(&mut transaction, &self.shapes, shape_count..logged.shape_count)?;
+        meta::put_dictionaries(&mut transaction, &self.compression, dictionary_count..logged.dictionary_count)?;
         let before = self.tree.read();
         let (changed, row_key, operand) = Default::default();
-        Ok(TreeMerge { before, transaction, path_count, changed, row_key, operand })
+        let persisted = Persisted { path_count, ..logged };
+        Ok(TreeMerge { before, transaction, persisted, changed, row_key, operand })
     }
 
-    fn finish_merge(&self, merge: TreeMerge<'_>, upkeep: &mut Upkeep, shape_count: usize) -> Result<()> {
-        let TreeMerge { transaction, path_count, changed, .. } = merge;
+    fn finish_merge(&self, merge: TreeMerge<'_>, upkeep: &mut Upkeep) -> Result<()> {
+        let TreeMerge { transaction, persisted, changed, .. } = merge;
         transaction.commit()?;
-        upkeep.persisted = Persisted { path_count, shape_count };
+        upkeep.persisted = persisted;
         changed.iter().for_each(|statistics| self.publish_statistics(statistics));
         upkeep.note_overfull(changed);
         Ok(())
@@ -201,7 +211,8 @@ struct TreeMerge<'a> {
     /// The tree before the merge.
     before: Arc<TreeSnapshot>,
     transaction: TreeTransaction<'a>,
-    path_count: usize,
+    /// What the tree holds afterwards.
+    persisted: Persisted,
     /// The statistics that changed.
     changed: Vec<PathStatistics>,
     /// The key and the operand of the row that is being written.

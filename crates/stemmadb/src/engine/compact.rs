@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::compression::StoredBody;
 use crate::engine::history::PastKeeper;
 use crate::engine::write::Writer;
 use crate::engine::{Operation, Store};
@@ -77,6 +78,9 @@ impl Store {
         let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
         let begun_at = self.parts.log.end();
+        if self.parts.compression.lacks_dictionary() {
+            self.train_dictionary()?;
+        }
         self.checkpoint()?;
         if !self.parts.declared().history.keeps_past() {
             self.hide_superseded_revisions(begun_at)?;
@@ -89,7 +93,7 @@ impl Store {
         }
         let (mut done_bytes, mut retired) = (0, Vec::new());
         let newest = self.parts.log.segments().last().map_or(0, |segment| segment.number);
-        while let Some(segment) = self.emptiest_segment(EXPLICIT_PERCENT)?.filter(|segment| *segment < newest) {
+        while let Some(segment) = self.segments_to_rewrite(newest)?.first().map(|segment| segment.number) {
             let used = self.used_bytes(segment);
             let total = done_bytes + self.wasteful_bytes(newest)?;
             let mut show = |bytes: u64| progress(Progress { done: (done_bytes + bytes).min(total), total });
@@ -117,15 +121,17 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the live share of the active segment is below that of segments which an explicit compaction rewrites, or
-    /// its file is longer than needed. Everything in memory was merged.
+    /// Whether the live share of the active segment is below that of segments which an explicit compaction rewrites,
+    /// its file is longer than needed, or its records are compressed otherwise. Everything in memory was merged.
     fn is_active_segment_wasteful(&self) -> Result<bool> {
         let live = meta::live_bytes(&self.parts.tree.read())?;
         let segments = self.parts.log.segments();
         let Some(active) = segments.last() else { return Ok(false) };
         let live_bytes = live.get(&active.number).copied().unwrap_or(0);
-        let bytes = active.used_bytes + self.parts.log.unused_bytes()?;
-        Ok(bytes.saturating_sub(live_bytes) >= EXPLICIT_BYTES_MIN && live_bytes * 100 < bytes * EXPLICIT_PERCENT)
+        let bytes = self.bytes_without_dictionaries(active) + self.parts.log.unused_bytes()?;
+        let is_sparse =
+            bytes.saturating_sub(live_bytes) >= EXPLICIT_BYTES_MIN && live_bytes * 100 < bytes * EXPLICIT_PERCENT;
+        Ok(is_sparse || live_bytes > 0 && self.is_compressed_otherwise(active))
     }
 
     /// Ends the active segment and moves the checkpoint beyond it, so that it can be compacted.
@@ -142,10 +148,29 @@ impl Store {
         self.merge_sealed()
     }
 
+    /// The bytes of a segment without the dictionaries, which it may have and which would be written again.
+    fn bytes_without_dictionaries(&self, segment: &SegmentInfo) -> u64 {
+        segment.used_bytes.saturating_sub(self.parts.compression.dictionary_bytes() as u64)
+    }
+
+    /// Whether a segment may have records that are compressed otherwise than new ones.
+    fn is_compressed_otherwise(&self, segment: &SegmentInfo) -> bool {
+        segment.number <= self.parts.compression_setting().since.segment()
+    }
+
+    /// The segments before `end` that an explicit compaction rewrites, the emptiest first.
+    fn segments_to_rewrite(&self, end: u32) -> Result<Vec<SegmentInfo>> {
+        let mut segments = self.complete_segments()?;
+        segments.retain(|(share, segment)| {
+            segment.number < end && (*share < EXPLICIT_PERCENT || self.is_compressed_otherwise(segment))
+        });
+        segments.sort_by_key(|(share, _)| *share);
+        Ok(segments.into_iter().map(|(_, segment)| segment).collect())
+    }
+
     /// The bytes of segments before `end` that an explicit compaction rewrites.
     fn wasteful_bytes(&self, end: u32) -> Result<u64> {
-        let wasteful = self.segments_below(EXPLICIT_PERCENT)?;
-        Ok(wasteful.iter().filter(|(_, segment)| segment.number < end).map(|(_, segment)| segment.used_bytes).sum())
+        Ok(self.segments_to_rewrite(end)?.iter().map(|segment| segment.used_bytes).sum())
     }
 
     fn used_bytes(&self, number: u32) -> u64 {
@@ -159,22 +184,24 @@ impl Store {
 
     /// The segment with the smallest live share, if that is below `percent`.
     fn emptiest_segment(&self, percent: u64) -> Result<Option<u32>> {
-        let segments = self.segments_below(percent)?;
-        Ok(segments.into_iter().min_by_key(|(share, _)| *share).map(|(_, segment)| segment.number))
+        let segments = self.complete_segments()?.into_iter().filter(|(share, _)| *share < percent);
+        Ok(segments.min_by_key(|(share, _)| *share).map(|(_, segment)| segment.number))
     }
 
-    /// The segments that are complete and checkpointed and whose live share is below `percent`, each with that share.
-    fn segments_below(&self, percent: u64) -> Result<Vec<(u64, SegmentInfo)>> {
+    /// The segments that are complete and checkpointed, each with its live share in percent.
+    fn complete_segments(&self) -> Result<Vec<(u64, SegmentInfo)>> {
         let live = meta::live_bytes(&self.parts.tree.read())?;
         let replay_from = match meta::checkpoint(&self.parts.tree.read())? {
             Some(checkpoint) => checkpoint.replay_from,
             None => return Ok(Vec::new()),
         };
-        let share =
-            |segment: &SegmentInfo| live.get(&segment.number).copied().unwrap_or(0) * 100 / segment.used_bytes.max(1);
+        let share = |segment: &SegmentInfo| {
+            let live_bytes = live.get(&segment.number).copied().unwrap_or(0);
+            live_bytes * 100 / self.bytes_without_dictionaries(segment).max(1)
+        };
         let segments = self.parts.log.segments();
         let settled = segments.iter().filter(|segment| !segment.is_active && segment.number < replay_from.segment());
-        Ok(settled.map(|segment| (share(segment), *segment)).filter(|(share, _)| *share < percent).collect())
+        Ok(settled.map(|segment| (share(segment), *segment)).collect())
     }
 
     /// Compacts one segment; `show` receives the number of its bytes that are done.
@@ -253,6 +280,13 @@ impl Store {
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
                 Record::Shape { number, .. } => {
                     let is_named_later = position.segment() < writer.named_in && (number as usize) < writer.named_count;
+                    if !is_named_later {
+                        record.encode(&mut moved.payload);
+                    }
+                }
+                Record::Dictionary { number, .. } => {
+                    let is_named_later =
+                        position.segment() < writer.named_in && (number as usize) < writer.named_dictionary_count;
                     if !is_named_later {
                         record.encode(&mut moved.payload);
                     }
@@ -403,13 +437,13 @@ impl RelocatedDocument {
 struct StoredLeaf<'r> {
     origin: Origin,
     predecessor: Option<RecordLocation>,
-    body: &'r [u8],
+    body: StoredBody<'r>,
 }
 
 impl<'r> StoredLeaf<'r> {
-    /// Of a record at `position`, in a frame with this commit time.
-    fn of(record: &RevisionRecord<'r>, position: LogPosition, time_us: u64) -> Self {
-        StoredLeaf { origin: record.origin(time_us), predecessor: record.predecessor_of(position), body: record.body }
+    /// Of a record at `position`, in a frame with this commit time; with its body as it is to be stored.
+    fn of(record: &RevisionRecord<'_>, position: LogPosition, time_us: u64, body: StoredBody<'r>) -> Self {
+        StoredLeaf { origin: record.origin(time_us), predecessor: record.predecessor_of(position), body }
     }
 }
 
@@ -446,7 +480,8 @@ impl Relocation {
         let leaf = document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position);
         if let Some(leaf) = leaf.cloned() {
             if !document.is_moved(&leaf) {
-                self.push(document, &leaf, &StoredLeaf::of(record, position, time_us));
+                let body = snapshot.parts.compression.restore(&record.body)?;
+                self.push(document, &leaf, StoredLeaf::of(record, position, time_us, body));
             }
             return Ok(());
         }
@@ -560,11 +595,12 @@ impl Relocation {
             return Err(Error::internal("the record of a leaf is not one of a revision"));
         };
         let time_us = if record.relocated { 0 } else { snapshot.segments.time_at(position)? };
-        self.push(document, leaf, &StoredLeaf::of(&record, position, time_us));
+        let body = snapshot.parts.compression.restore(&record.body)?;
+        self.push(document, leaf, StoredLeaf::of(&record, position, time_us, body));
         Ok(())
     }
 
-    fn push(&mut self, document: &mut RelocatedDocument, leaf: &Leaf<StoredRevision>, stored_leaf: &StoredLeaf<'_>) {
+    fn push(&mut self, document: &mut RelocatedDocument, leaf: &Leaf<StoredRevision>, stored_leaf: StoredLeaf<'_>) {
         debug_assert!(
             document.state.tree.leaf(&leaf.revision).is_some(),
             "compaction relocates only the records of current leaves"

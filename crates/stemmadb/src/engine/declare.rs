@@ -24,6 +24,7 @@ use crate::index::{
     OwnedStep, PathNumber,
 };
 use crate::layout::record::Record;
+use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::Level;
 use crate::options::Progress;
@@ -223,11 +224,9 @@ impl Store {
 
     /// Logs these definitions and puts them in force.
     pub(super) fn set_definitions(&self, writer: &mut Writer, declared: DeclaredIndexes) -> Result<()> {
-        let mut payload = Vec::new();
-        let settings = crate::layout::settings::Settings::encode(&self.parts.policy, &declared);
-        Record::Settings(&settings).encode(&mut payload);
-        let appended = self.parts.log.append(writer.next_sequence, &payload)?;
-        writer.log_end = appended.end;
+        let parts = &self.parts;
+        let settings = Settings::encode(&parts.policy, &declared, parts.compression_setting());
+        self.append_record(writer, &Record::Settings(&settings))?;
         let _view = self.view.write();
         self.parts.set_declared(declared);
         Ok(())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Result;
+use crate::compression::Compression;
 use crate::engine::Store;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::options::Durability;
@@ -22,6 +23,8 @@ pub struct Info {
     pub sequence: Sequence,
     /// The default durability of a write.
     pub durability: Durability,
+    /// How new records and files are compressed.
+    pub compression: Compression,
     /// Bytes used in the log's segments.
     pub log_bytes: u64,
     /// Bytes of log records that are still needed.
@@ -90,6 +93,7 @@ impl Store {
             deleted_count: numbers_taken.saturating_sub(live),
             sequence: snapshot.at,
             durability: self.parts.options.durability,
+            compression: self.parts.compression.setting(),
             log_bytes: self.parts.log.used_bytes(),
             live_bytes,
             segment_count: self.parts.log.segments().len(),

@@ -1,11 +1,13 @@
 //! The log pre-scan: collects what replay needs to know before the first record, because compaction may have moved it
-//! after the records that need it. That is the settings in force, the names of shapes, the newest snapshot record of
-//! each document, which documents have more than one record, and which segments exist.
+//! after the records that need it. That is the settings in force, the names of shapes, the dictionaries of compressed
+//! bodies, the newest snapshot record of each document, which documents have more than one record, and which segments
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
+use crate::compression::{Dictionary, DocumentCompression};
 use crate::index::DocumentNumber;
 use crate::layout::record::{Record, RevisionRecord, records};
 use crate::log::{Frame, Log, LogPosition};
@@ -39,14 +41,18 @@ impl LogPrescan {
         Ok(prescan)
     }
 
-    /// Scans the whole log, and fills `shapes` from it.
-    pub(super) fn scan_log(log: &Log, shapes: &Shapes) -> Result<Self> {
+    /// Scans the whole log, and fills `shapes` and the dictionaries of `compression` from it.
+    pub(super) fn scan_log(log: &Log, shapes: &Shapes, compression: &DocumentCompression) -> Result<Self> {
         let mut prescan = Self::with_segments_of(log);
         let mut named = BTreeMap::new();
         for segment in log.segments() {
             log.frames(segment.number, &mut |frame| {
                 records(&frame).try_for_each(|record| {
-                    prescan.add(record?, &mut named);
+                    let record = record?;
+                    if let Record::Dictionary { number, bytes } = record.1 {
+                        compression.add(Dictionary::new(number, bytes))?;
+                    }
+                    prescan.add(record, &mut named);
                     Ok(())
                 })
             })?;
@@ -75,7 +81,7 @@ impl LogPrescan {
             Record::Revision(RevisionRecord { number, .. }) | Record::Leaves { number, .. } => {
                 self.record_counts.add(number);
             }
-            Record::Local { .. } | Record::Content { .. } => {}
+            Record::Local { .. } | Record::Content { .. } | Record::Dictionary { .. } => {}
         }
     }
 

@@ -18,6 +18,7 @@ mod commit_hook;
 mod compact;
 mod content_sweep;
 mod declare;
+mod dictionaries;
 pub(crate) mod directory;
 mod edit;
 mod expire;
@@ -126,6 +127,8 @@ struct Sealed {
     next_number: DocumentNumber,
     /// All shapes below this number are named in the log at or before `log_end`.
     shape_count: usize,
+    /// All dictionaries below this number are in the log at or before `log_end`.
+    dictionary_count: usize,
     /// The declared indexes as of `log_end`.
     declared: Arc<DeclaredIndexes>,
 }
@@ -212,6 +215,7 @@ impl Store {
         if let Durability::Interval(interval) = durability {
             self.flush_within(interval)?;
         }
+        self.keep_dictionary_current();
         self.watch_idleness();
         #[cfg(test)]
         self.check_sampled(last_sequence);
@@ -381,6 +385,7 @@ impl Store {
             next_sequence: writer.next_sequence,
             next_number: writer.next_number,
             shape_count: writer.logged_shape_count,
+            dictionary_count: writer.logged_dictionary_count,
             declared: self.parts.declared(),
         });
         drop(view);

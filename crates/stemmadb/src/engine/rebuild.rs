@@ -55,7 +55,8 @@ impl BulkReplay {
         match record.deleted {
             true => self.terms.clear(),
             false => {
-                let packed = PackedValue::new(record.body, &parts.shapes)?;
+                let packed = parts.packed(record, location.position)?;
+                let packed = PackedValue::new(&packed, &parts.shapes)?;
                 self.terms.collect(&parts.policy, &self.declared, &parts.paths, record.id, packed)?;
             }
         }

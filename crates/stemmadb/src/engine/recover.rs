@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cache::ReadCaches;
+use crate::compression::{Dictionary, DocumentCompression};
 use crate::engine::ancestry;
 use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
@@ -18,7 +19,7 @@ use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy
 use crate::layout::DocumentRow;
 use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
-use crate::layout::settings::Settings;
+use crate::layout::settings::{CompressionSetting, Settings};
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
@@ -54,6 +55,7 @@ struct TreeState {
     checkpoint: Option<Checkpoint>,
     paths: Paths,
     shapes: Shapes,
+    compression: DocumentCompression,
     persisted: Persisted,
     /// The settings that the tree was built with.
     settings: Option<Vec<u8>>,
@@ -66,16 +68,20 @@ struct TreeState {
 }
 
 impl TreeState {
-    fn read(tree: &Tree) -> Result<Self> {
+    fn read(tree: &Tree, options: &crate::options::Options) -> Result<Self> {
         let snapshot = tree.read();
         let checkpoint = meta::checkpoint(&snapshot)?;
         let (paths, shapes) = (Paths::new(), Shapes::new());
         meta::restore_dictionaries(&snapshot, &paths, &shapes)?;
-        let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len() };
+        let compression = DocumentCompression::new(options.dictionary_bytes);
+        meta::restore_compression(&snapshot, &compression)?;
+        let dictionary_count = compression.dictionary_count();
+        let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len(), dictionary_count };
         Ok(TreeState {
             checkpoint,
             paths,
             shapes,
+            compression,
             persisted,
             settings: meta::settings(&snapshot)?,
             live_bytes: meta::live_bytes(&snapshot)?,
@@ -104,7 +110,7 @@ impl Store {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Arc<Store>> {
         // 1. Read from the tree how far it has come, and with which dictionaries and settings it was built.
-        let mut state = TreeState::read(&tree)?;
+        let mut state = TreeState::read(&tree, &options)?;
         // Without settings, the tree is one whose rebuild was interrupted.
         let built_with = state.settings.take().filter(|_| state.checkpoint.is_some());
         let checkpoint = state.checkpoint.filter(|_| built_with.is_some());
@@ -124,7 +130,7 @@ impl Store {
         // 5. Scan the log for the settings in force, which may be newer than those in the tree.
         let mut prescan = match &built_with {
             Some(built_with) => LogPrescan::scan_tail(&log, tail.iter().map(BufferedFrame::frame), built_with)?,
-            None => LogPrescan::scan_log(&log, &state.shapes)?,
+            None => LogPrescan::scan_log(&log, &state.shapes, &state.compression)?,
         };
         let settings = prescan.settings().map(Settings::decode).transpose()?;
 
@@ -134,11 +140,17 @@ impl Store {
         let must_rebuild = built_with.as_ref().is_none_or(|built_with| built_with.policy != policy);
         let rebuild = must_rebuild || !state.has_current_terms && !options.read_only;
 
-        // 7. Restore the declared indexes, and assemble the store at the checkpoint's counters.
+        // 7. Restore the compression and the declared indexes, and assemble the store at the checkpoint's counters.
+        let stored_compression = settings.as_ref().map(|settings| settings.compression);
+        let compression = choose_compression(&options, stored_compression, log.end());
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
         let TreeState { paths, shapes, persisted, compacted_before, history_floor, .. } = state;
-        let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
+        let dictionaries = (paths, shapes, state.compression);
+        let store = Store::assemble(log, blobs, tree, dictionaries, (policy, declared), options);
+        // Settings of a new database are logged as they are chosen, others after recovery.
+        store.parts.set_compression(stored_compression.unwrap_or(compression));
+        store.parts.tree.set_compression(compression.compression);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.start_at(&checkpoint, persisted);
             store.parts.set_compacted_before(compacted_before);
@@ -147,7 +159,7 @@ impl Store {
         // 8. Replay the whole log into an empty tree, or the frames after the checkpoint into memtables.
         if rebuild {
             if built_with.is_some() {
-                prescan = LogPrescan::scan_log(&store.parts.log, &store.parts.shapes)?;
+                prescan = LogPrescan::scan_log(&store.parts.log, &store.parts.shapes, &store.parts.compression)?;
             }
             store.rebuild(&prescan, is_changed, progress)?;
         } else {
@@ -162,7 +174,12 @@ impl Store {
         store.finish_recovery()?;
         store.restore_floor(history_floor.filter(|_| !rebuild))?;
 
-        // 10. Determine which declared indexes are ready, and which dropped ones left rows behind.
+        // 10. Log the compression if it is another one from here on.
+        if stored_compression.is_some_and(|stored| stored != compression) {
+            store.log_compression(compression)?;
+        }
+
+        // 11. Determine which declared indexes are ready, and which dropped ones left rows behind.
         store.restore_index_states()?;
         Ok(store)
     }
@@ -180,7 +197,7 @@ impl Store {
         log: Log,
         blobs: Arc<Blobs>,
         tree: Tree,
-        (paths, shapes): (Paths, Shapes),
+        (paths, shapes, compression): (Paths, Shapes, DocumentCompression),
         (policy, declared): (Policy, DeclaredIndexes),
         options: crate::options::Options,
     ) -> Arc<Store> {
@@ -190,6 +207,8 @@ impl Store {
             blobs,
             tree,
             shapes: Arc::new(shapes),
+            compression,
+            compression_since: LogPosition::START.to_u64().into(),
             paths,
             policy,
             declared_generation: declared.generation.into(),
@@ -208,6 +227,8 @@ impl Store {
             logged_shape_count: 0,
             named_in: 0,
             named_count: 0,
+            named_dictionary_count: 0,
+            logged_dictionary_count: 0,
             log_end: LogPosition::START,
         };
         Arc::new(Store {
@@ -275,6 +296,9 @@ impl Store {
                 Record::Shape { number, names } => {
                     log_prescan::restore_shape(&self.parts.shapes, number, names)?;
                 }
+                Record::Dictionary { number, bytes } => {
+                    self.parts.compression.add(Dictionary::new(number, bytes))?;
+                }
                 Record::Settings(_) => {}
                 Record::Leaves { number, .. } | Record::Snapshot { number, .. }
                     if prescan.has_snapshot_after(number, at) => {}
@@ -298,6 +322,7 @@ impl Store {
         writer.next_sequence = writer.next_sequence.max(next_sequence);
         writer.log_end = frame.end;
         writer.logged_shape_count = self.parts.shapes.len();
+        writer.logged_dictionary_count = self.parts.compression.dictionary_count();
         self.seal_if_full(&mut writer);
         Ok(!self.view.read().sealed.is_empty())
     }
@@ -311,7 +336,7 @@ impl Store {
     ) -> Result<()> {
         let Some(mut state) = self.parts.state_after(old.as_deref(), record, location)? else { return Ok(()) };
         if state.tree.winner().is_some_and(|winner| winner.revision == record.path[0]) {
-            state.body = Some(Body::new(record.body));
+            state.body = Some(Body::new(&*self.parts.packed(record, location.position)?));
         }
         self.replay_state(snapshot, old.as_deref(), state)
     }
@@ -401,6 +426,7 @@ impl Store {
         assert!(self.view.read().sealed.is_empty(), "replay merges every memtable that it seals");
         let mut writer = self.writer.lock();
         writer.logged_shape_count = self.parts.shapes.len();
+        writer.logged_dictionary_count = self.parts.compression.dictionary_count();
         // A new log names each shape in its first segment, as it is first used.
         writer.named_in = writer.log_end.segment().max(1);
         self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
@@ -457,6 +483,22 @@ fn choose_policy(options: &crate::options::Options, stored: Option<&Settings>) -
         (Some(wanted), None) => (wanted.clone(), true),
         (None, Some(stored)) => (stored.policy.clone(), false),
         (None, None) => (Policy::default(), true),
+    }
+}
+
+/// The compression to use: that of the options, from the end of the log on if it differs from the stored one.
+fn choose_compression(
+    options: &crate::options::Options,
+    stored: Option<CompressionSetting>,
+    log_end: LogPosition,
+) -> CompressionSetting {
+    let Some(compression) = options.compression.filter(|_| !options.read_only) else {
+        return stored.unwrap_or_default();
+    };
+    match stored {
+        Some(stored) if stored.compression == compression => stored,
+        Some(_) => CompressionSetting { compression, since: log_end },
+        None => CompressionSetting { compression, since: LogPosition::START },
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::Result;
+use crate::compression::{Dictionary, DocumentCompression};
 use crate::document::attachment::{self, Attachment};
 use crate::index::DocumentNumber;
 use crate::layout::DocumentRow;
@@ -161,11 +162,19 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
 }
 
 /// Facts about the whole log that are needed to interpret a record.
-#[derive(Default)]
 struct LogFacts {
     shapes: Shapes,
+    compression: DocumentCompression,
     /// The leaves of documents as last recorded, with the position of that record.
     leaves: HashMap<DocumentNumber, (LogPosition, Vec<LeafPath>)>,
+}
+
+impl Default for LogFacts {
+    fn default() -> Self {
+        // Nothing is compressed here.
+        let compression = DocumentCompression::new(u64::MAX);
+        LogFacts { shapes: Shapes::default(), compression, leaves: HashMap::new() }
+    }
 }
 
 /// A recorded leaf: either alone, or followed by all of its known ancestors.
@@ -179,6 +188,8 @@ impl LogFacts {
                     self.shapes.restore_sparse(number, names.iter().copied());
                 }
             }
+            // One that can't be is not used either.
+            Record::Dictionary { number, bytes } => _ = self.compression.add(Dictionary::new(*number, bytes)),
             Record::Leaves { number, leaves } => {
                 self.leaves.insert(*number, (position, leaves.iter().map(|leaf| vec![*leaf]).collect()));
             }
@@ -216,7 +227,11 @@ impl LogFacts {
                 std::io::copy(&mut content(), &mut std::io::sink())?;
                 Some(Salvaged::Content { digest, content: content() })
             }
-            Record::Shape { .. } | Record::Leaves { .. } | Record::Snapshot { .. } | Record::Content { .. } => None,
+            Record::Shape { .. }
+            | Record::Leaves { .. }
+            | Record::Snapshot { .. }
+            | Record::Content { .. }
+            | Record::Dictionary { .. } => None,
         })
     }
 
@@ -238,7 +253,8 @@ impl LogFacts {
     }
 
     fn revision(&self, record: &RevisionRecord<'_>) -> Result<SalvagedRevision> {
-        let packed = PackedValue::new(record.body, &self.shapes)?;
+        let packed = self.compression.packed(&record.body)?;
+        let packed = PackedValue::new(&packed, &self.shapes)?;
         let files = attachment::from_packed(packed)?;
         let mut body = packed.to_value()?;
         if let Some(object) = body.as_object_mut() {

@@ -47,6 +47,10 @@ pub(super) struct Writer {
     /// log ended in when it was opened, which may name them.
     pub(super) named_in: u32,
     pub(super) named_count: usize,
+    /// That segment has all dictionaries below this number.
+    pub(super) named_dictionary_count: usize,
+    /// All dictionaries below this number are in the log.
+    pub(super) logged_dictionary_count: usize,
     /// The end of the last appended frame.
     pub(super) log_end: LogPosition,
 }

@@ -10,6 +10,7 @@
 //! | `terms` | the version of the terms derived from documents besides those of their values: 1, their collection |
 //! | `path/` + number | parent and name of a path |
 //! | `shape/` + number | field names of a shape |
+//! | `dictionary/` + number | method and bytes of a dictionary for compressed bodies |
 //! | `index/` + number | a declared index is ready: the format of its keys |
 //! | `live/` + segment | bytes of that segment's records that are still needed |
 //! | `statistics/` + number | the histogram of a path's values |
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
 use crate::Result;
+use crate::compression::{Dictionary, DocumentCompression, Method};
 use crate::index::{DocumentNumber, Histogram, NumberSum, PathEntry, PathNumber, Paths};
 use crate::layout;
 use crate::layout::record::{Reader, put_varint};
@@ -35,6 +37,7 @@ const SETTINGS: &[u8] = b"settings";
 const TERMS: &[u8] = b"terms";
 const PATH: &[u8] = b"path/";
 const SHAPE: &[u8] = b"shape/";
+const DICTIONARY: &[u8] = b"dictionary/";
 const INDEX: &[u8] = b"index/";
 const LIVE: &[u8] = b"live/";
 const STATISTICS: &[u8] = b"statistics/";
@@ -186,6 +189,35 @@ pub(crate) fn put_shapes(tree: &mut TreeTransaction<'_>, shapes: &Shapes, number
             value.extend_from_slice(name.as_bytes());
         }
         tree.put(Table::Meta, &numbered_key(SHAPE, number.get() as u64), &value)?;
+    }
+    Ok(())
+}
+
+/// Adds the dictionaries for compressed bodies.
+pub(crate) fn restore_compression(tree: &TreeSnapshot, compression: &DocumentCompression) -> Result<()> {
+    for (number, value) in numbered(tree, DICTIONARY)? {
+        let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
+        match value.split_first() {
+            Some((&method, bytes)) if method == Method::ZstdWithDictionary as u8 => {
+                compression.add(Dictionary::new(number, bytes))?;
+            }
+            _ => return Err(layout::damaged(Table::Meta)),
+        }
+    }
+    Ok(())
+}
+
+/// Stores the dictionaries with these numbers.
+pub(crate) fn put_dictionaries(
+    tree: &mut TreeTransaction<'_>,
+    compression: &DocumentCompression,
+    numbers: Range<usize>,
+) -> Result<()> {
+    for dictionary in compression.dictionaries_since(numbers.start) {
+        if (dictionary.number() as usize) < numbers.end {
+            let value = [&[Method::ZstdWithDictionary as u8], dictionary.bytes()].concat();
+            tree.put(Table::Meta, &numbered_key(DICTIONARY, u64::from(dictionary.number())), &value)?;
+        }
     }
     Ok(())
 }

@@ -336,7 +336,7 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
         id: "solaris",
         path: smallvec::smallvec![*revision],
         predecessor: None,
-        body,
+        body: crate::compression::StoredBody::Plain(body.into()),
     };
     let mut bytes = Vec::new();
     record::Record::Revision(record).encode(&mut bytes);
@@ -360,4 +360,12 @@ pub(crate) fn example_id_row(
     length: u32,
 ) -> Vec<u8> {
     IdRow { number, sequence, deleted: false, position, length }.encode()
+}
+
+/// An example for docs/format.md.
+#[cfg(test)]
+pub(crate) fn example_dictionary_record(bytes: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    record::Record::Dictionary { number: 0, bytes }.encode(&mut encoded);
+    encoded
 }

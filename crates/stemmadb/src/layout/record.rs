@@ -17,9 +17,13 @@
 //!   document
 //! - 7 content: flags (1), digest (32), then the content of an attachment; nothing if a flag says that it was removed
 //! - 8 revision with a predecessor: position and length of the predecessor's record, then the fields of kind 1
+//! - 9 dictionary: method (1), number, then the bytes of a dictionary for compressed bodies; repeated as shapes are
+//!
+//! A flag of kinds 1 and 8 says that the body is compressed: the method (1), then what `compression` stores.
 
 use smallvec::SmallVec;
 
+use crate::compression::{Dictionary, Method, StoredBody};
 use crate::index::DocumentNumber;
 use crate::log::{Digest, Frame, LogPosition};
 use crate::memtable::RecordLocation;
@@ -48,6 +52,8 @@ pub(crate) enum Record<'a> {
     /// The content of attachments. It precedes the revisions of its frame, which may refer to it. If it was removed,
     /// no leaf referred to it at this point, and `bytes` is empty.
     Content { removed: bool, relocated: bool, digest: Digest, bytes: &'a [u8] },
+    /// A dictionary with which bodies are compressed.
+    Dictionary { number: u32, bytes: &'a [u8] },
 }
 
 /// The ancestors that a write pruned, according to its record.
@@ -88,7 +94,7 @@ pub(crate) struct RevisionRecord<'a> {
     /// The record of the leaf that this revision replaced, if it was stored when this record was written. A position
     /// in segment 0 is relative: it counts back from this record. Compaction may have removed the record since.
     pub(crate) predecessor: Option<RecordLocation>,
-    pub(crate) body: &'a [u8],
+    pub(crate) body: StoredBody<'a>,
 }
 
 const KIND_REVISION: u8 = 1;
@@ -99,6 +105,7 @@ const KIND_LEAVES: u8 = 5;
 const KIND_SNAPSHOT: u8 = 6;
 const KIND_CONTENT: u8 = 7;
 const KIND_SUCCESSOR: u8 = 8;
+const KIND_DICTIONARY: u8 = 9;
 
 /// Document numbers are below this bound, so that counting up from any of them can't overflow.
 const NUMBER_END: u64 = 1 << 56;
@@ -106,6 +113,7 @@ const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
 const FLAG_RECORDS_PRUNING: u8 = 4;
 const FLAG_PRUNED: u8 = 8;
+const FLAG_COMPRESSED: u8 = 16;
 const FLAG_ORIGIN: u8 = 32;
 
 const CHECKSUM_BYTES: usize = 4;
@@ -165,6 +173,11 @@ impl Record<'_> {
                 fields.extend_from_slice(digest.as_bytes());
                 fields.extend_from_slice(bytes);
             }
+            Record::Dictionary { number, bytes } => {
+                fields.extend([KIND_DICTIONARY, Method::ZstdWithDictionary as u8]);
+                put_varint(fields, u64::from(*number));
+                fields.extend_from_slice(bytes);
+            }
         }
     }
 
@@ -179,7 +192,7 @@ impl Record<'_> {
         let end = reader.at + length;
         let covered = bytes.get(CHECKSUM_BYTES..end).ok_or_else(damaged)?;
         // Cheap: a search for records tries every offset.
-        if !matches!(bytes.get(reader.at), Some(KIND_REVISION..=KIND_SUCCESSOR)) {
+        if !matches!(bytes.get(reader.at), Some(KIND_REVISION..=KIND_DICTIONARY)) {
             return Err(damaged());
         }
         if crc32c::crc32c(covered) != u32::from_be_bytes(*checksum) {
@@ -194,6 +207,12 @@ impl Record<'_> {
         let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
         let length = reader.length().ok()?;
         Some(reader.at + length)
+    }
+}
+
+impl<'a> From<&'a Dictionary> for Record<'a> {
+    fn from(dictionary: &'a Dictionary) -> Self {
+        Record::Dictionary { number: dictionary.number(), bytes: dictionary.bytes() }
     }
 }
 
@@ -226,7 +245,8 @@ impl RevisionRecord<'_> {
             }
         }
         let origin_flag = if self.origin.is_some() { FLAG_ORIGIN } else { 0 };
-        fields.push(flags(self.deleted, self.relocated) | pruning_flags | origin_flag);
+        let compression_flag = if matches!(self.body, StoredBody::Compressed(_)) { FLAG_COMPRESSED } else { 0 };
+        fields.push(flags(self.deleted, self.relocated) | pruning_flags | compression_flag | origin_flag);
         if let PrunedAncestors::Beyond(revs_limit) = self.pruned {
             put_varint(fields, revs_limit as u64);
         }
@@ -241,7 +261,7 @@ impl RevisionRecord<'_> {
         put_revision(fields, revision);
         put_varint(fields, self.path.len() as u64 - 1);
         self.path[1..].iter().for_each(|ancestor| fields.extend_from_slice(ancestor.hash()));
-        fields.extend_from_slice(self.body);
+        fields.extend_from_slice(self.body.bytes());
     }
 
     /// The location of the predecessor's record, for this record at `position`.
@@ -385,6 +405,12 @@ impl<'a> Reader<'a> {
                 let digest = Digest::from_stored(*self.take(32)?.first_chunk().ok_or_else(damaged)?);
                 Ok(Record::Content { removed, relocated, digest, bytes: self.rest() })
             }
+            KIND_DICTIONARY => match self.byte()? {
+                method if method == Method::ZstdWithDictionary as u8 => {
+                    Ok(Record::Dictionary { number: self.small()?, bytes: self.rest() })
+                }
+                _ => Err(damaged()),
+            },
             _ => Err(damaged()),
         }
     }
@@ -412,7 +438,8 @@ impl<'a> Reader<'a> {
         }
         let deleted = flags & FLAG_DELETED != 0;
         let relocated = flags & FLAG_RELOCATED != 0;
-        let body = self.rest();
+        let body = self.rest().into();
+        let body = if flags & FLAG_COMPRESSED != 0 { StoredBody::Compressed(body) } else { StoredBody::Plain(body) };
         Ok(RevisionRecord { deleted, relocated, pruned, origin, number, sequence, id, path, predecessor, body })
     }
 

@@ -1,18 +1,53 @@
-//! The stored form of settings in the log and the tree: index policy, declared indexes and schemas, as one JSON object.
+//! The stored form of settings in the log and the tree: index policy, compression, declared indexes and schemas, as one
+//! JSON object.
 //!
 //! The newest settings in the log are in force. Those in the tree are the ones that its index was built with, as of its
 //! checkpoint position.
 
+use crate::compression::Compression;
 use crate::index::{DeclaredIndexes, IndexDefinition, Policy};
+use crate::log::LogPosition;
 use crate::retention::HistoryRules;
 use crate::schema::CollectionSchemas;
-use crate::value::Value;
+use crate::value::{Object, Value};
 use crate::{Error, Result};
 
 const FIELD_INDEXES: &str = "indexes";
 const FIELD_NEXT_INDEX: &str = "next_index";
 const FIELD_SCHEMAS: &str = "schemas";
 const FIELD_HISTORY: &str = "history";
+const FIELD_COMPRESSION: &str = "compression";
+const FIELD_METHOD: &str = "method";
+const FIELD_SINCE: &str = "since";
+
+/// The compression of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CompressionSetting {
+    pub(crate) compression: Compression,
+    /// Records before this position of the log may be compressed otherwise.
+    pub(crate) since: LogPosition,
+}
+
+impl Default for CompressionSetting {
+    fn default() -> Self {
+        CompressionSetting { compression: Compression::None, since: LogPosition::START }
+    }
+}
+
+impl CompressionSetting {
+    fn to_value(self) -> Value {
+        let mut object = Object::new();
+        object.insert(FIELD_METHOD, self.compression.name());
+        object.insert(FIELD_SINCE, self.since.to_u64());
+        Value::Object(object)
+    }
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let object = value.as_object()?;
+        let compression = object.get(FIELD_METHOD)?.as_str()?.parse().ok()?;
+        Some(CompressionSetting { compression, since: LogPosition::from_u64(object.get(FIELD_SINCE)?.as_u64()?) })
+    }
+}
 
 /// Decoded settings.
 pub(crate) struct Settings {
@@ -22,11 +57,12 @@ pub(crate) struct Settings {
     pub(crate) next_index: u32,
     pub(crate) schemas: CollectionSchemas,
     pub(crate) history: HistoryRules,
+    pub(crate) compression: CompressionSetting,
 }
 
 impl Settings {
-    /// The stored form. If nothing was ever declared, it is that of the policy alone.
-    pub(crate) fn encode(policy: &Policy, declared: &DeclaredIndexes) -> Vec<u8> {
+    /// The stored form. If nothing was ever declared or compressed, it is that of the policy alone.
+    pub(crate) fn encode(policy: &Policy, declared: &DeclaredIndexes, compression: CompressionSetting) -> Vec<u8> {
         let mut value = policy.to_value();
         if let (Some(object), true) = (value.as_object_mut(), declared.next_number > 1) {
             let definitions = declared.indexes.iter().map(|index| index.definition.to_value());
@@ -38,6 +74,9 @@ impl Settings {
         }
         if let (Some(object), Some(history)) = (value.as_object_mut(), declared.history.to_value()) {
             object.insert(FIELD_HISTORY, history);
+        }
+        if let (Some(object), true) = (value.as_object_mut(), compression != CompressionSetting::default()) {
+            object.insert(FIELD_COMPRESSION, compression.to_value());
         }
         value.to_json().into_bytes()
     }
@@ -65,6 +104,10 @@ impl Settings {
             object.remove(FIELD_SCHEMAS).as_ref().map(CollectionSchemas::from_value).transpose()?.unwrap_or_default();
         let history =
             object.remove(FIELD_HISTORY).as_ref().map(HistoryRules::from_value).transpose()?.unwrap_or_default();
-        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas, history })
+        let compression = match object.remove(FIELD_COMPRESSION) {
+            None => CompressionSetting::default(),
+            Some(value) => CompressionSetting::from_value(&value).ok_or_else(damaged)?,
+        };
+        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas, history, compression })
     }
 }

@@ -6,6 +6,7 @@ mod rebuild_observer;
 
 use std::time::Duration;
 
+use crate::compression::Compression;
 use crate::index::Policy;
 use crate::log::Level;
 use crate::value::Limits;
@@ -51,6 +52,9 @@ impl std::fmt::Display for Durability {
 /// The size of a file of the tree. A run of more bytes has several; a step of a merge writes one.
 const TREE_FILE_BYTES: u64 = 32 << 20;
 
+/// The first dictionary for compressed documents is made after this many bytes of small documents.
+const DICTIONARY_BYTES: u64 = 256 << 10;
+
 /// Options for opening a database. The defaults suit most applications.
 ///
 /// ```no_run
@@ -69,11 +73,14 @@ pub struct Options {
     pub(crate) segment_bytes: u32,
     pub(crate) revs_limit: usize,
     pub(crate) index: Option<Policy>,
+    pub(crate) compression: Option<Compression>,
     pub(crate) limits: Limits,
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) background: bool,
     pub(crate) tree_file_bytes: u64,
+    /// After how many bytes of small documents the first dictionary is made.
+    pub(crate) dictionary_bytes: u64,
     pub(crate) clock: Clock,
     pub(crate) rebuild_observer: RebuildObserver,
     /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
@@ -91,11 +98,13 @@ impl Default for Options {
             segment_bytes: 64 << 20,
             revs_limit: 1000,
             index: None,
+            compression: None,
             limits: Limits::default(),
             create: true,
             read_only: false,
             background: true,
             tree_file_bytes: TREE_FILE_BYTES,
+            dictionary_bytes: DICTIONARY_BYTES,
             clock: Clock::default(),
             rebuild_observer: RebuildObserver::default(),
             column_cost_max: u64::MAX,
@@ -187,6 +196,26 @@ impl Options {
     #[must_use]
     pub fn index(mut self, policy: Policy) -> Self {
         self.index = Some(policy);
+        self
+    }
+
+    /// Sets how documents and the index are compressed from now on, which is kept with the database. Default: as the
+    /// database has it; [`Compression::None`] for a new one.
+    ///
+    /// What is stored already stays as it is until merges and compaction rewrite it;
+    /// [`Maintenance::compact`](crate::handles::Maintenance::compact) rewrites everything. Attachments and local
+    /// documents are never compressed.
+    ///
+    /// ```
+    /// use stemmadb::{Compression, Database, Options};
+    /// # let directory = std::env::temp_dir().join(format!("stemma-doc-compression-{}", std::process::id()));
+    /// let db = Database::open_with(&directory, Options::new().compression(Compression::Zstd))?;
+    /// # drop(db); std::fs::remove_dir_all(&directory).ok();
+    /// # Ok::<(), stemmadb::Error>(())
+    /// ```
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
         self
     }
 

@@ -13,7 +13,6 @@ use crate::log::LogPosition;
 use crate::memtable::{DocumentState, RecordLocation, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{DocumentId, Leaf, Revision};
-use crate::value::Body;
 use crate::{Error, Result};
 
 /// A stored revision of a document.
@@ -75,7 +74,7 @@ impl<'s> Lineage<'s> {
         self.next = record.predecessor_of(position).filter(is_stored);
         let (revision, deleted, origin) = (record.path[0], record.deleted, record.origin(0));
         let is_relocated = record.relocated;
-        let body = Body::within(bytes.clone(), bytes.len() - record.body.len());
+        let body = self.snapshot.parts.body(&bytes, &record.body, position)?;
         let shapes = self.snapshot.parts.shapes.clone();
         let document = Document::new(self.id.clone(), revision, origin.sequence, deleted, body, shapes);
         Ok(Some(StoredPast { document, origin, location, is_relocated }))

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::cache::{CachedResult, ReadCaches};
+use crate::compression::{DocumentCompression, PackedBytes, StoredBody};
 use crate::document::Document;
 use crate::index::{DeclaredIndexes, PathNumber, Paths, Policy};
+use crate::layout::record::RevisionRecord;
+use crate::layout::settings::CompressionSetting;
 use crate::log::{Blobs, Log, LogPosition};
 use crate::options::Options;
 use crate::publish::Publisher;
@@ -14,7 +17,7 @@ use crate::revision::Sequence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{RwLock, refuse_if_cancelled};
 use crate::tree::Tree;
-use crate::value::Shapes;
+use crate::value::{Body, Shapes};
 
 /// The state that snapshots share with the store, and that stays alive as long as a snapshot does.
 pub(crate) struct StoreParts {
@@ -22,6 +25,7 @@ pub(crate) struct StoreParts {
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) tree: Tree,
     pub(crate) shapes: Arc<Shapes>,
+    pub(crate) compression: DocumentCompression,
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,
     /// The declared indexes. Changed under the writer lock and with `Store::view` locked for writing, so that a
@@ -39,6 +43,8 @@ pub(crate) struct StoreParts {
     pub(crate) compacted_before: AtomicU64,
     /// The lowest sequence as of which the database can be read.
     pub(crate) history_floor: AtomicU64,
+    /// From which log position on records are compressed as `compression` is set.
+    pub(crate) compression_since: AtomicU64,
     /// The bound on memtables: `Options::memory_bytes` until it is changed.
     pub(crate) memory_bytes: AtomicUsize,
 }
@@ -51,6 +57,42 @@ impl StoreParts {
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
         refuse_if_cancelled()?;
         self.tree.refuse_if_closed()
+    }
+
+    /// The compression of new files and records.
+    pub(crate) fn compression_setting(&self) -> CompressionSetting {
+        let since = LogPosition::from_u64(self.compression_since.load(Ordering::Relaxed));
+        CompressionSetting { compression: self.compression.setting(), since }
+    }
+
+    /// Sets the compression of new files and records. Called while the database is being opened, and under the writer
+    /// lock.
+    pub(crate) fn set_compression(&self, setting: CompressionSetting) {
+        self.compression_since.store(setting.since.to_u64(), Ordering::Relaxed);
+        self.compression.set(setting.compression);
+        self.tree.set_compression(setting.compression);
+    }
+
+    /// The body in the record at `position`, whose bytes are `record`.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is compressed and malformed.
+    pub(crate) fn body(&self, record: &Arc<[u8]>, stored: &StoredBody<'_>, position: LogPosition) -> Result<Body> {
+        Ok(match stored {
+            StoredBody::Plain(packed) => Body::within(record.clone(), record.len() - packed.len()),
+            StoredBody::Compressed(compressed) => {
+                let packed = self.compression.decompress(compressed);
+                Body::new(packed.map_err(|error| error.within(format!("log {position}")))?)
+            }
+        })
+    }
+
+    /// The packed body in the record at `position`.
+    ///
+    /// # Errors
+    /// Those of [`StoreParts::body`].
+    pub(crate) fn packed<'r>(&self, record: &'r RevisionRecord<'_>, position: LogPosition) -> Result<PackedBytes<'r>> {
+        self.compression.packed(&record.body).map_err(|error| error.within(format!("log {position}")))
     }
 
     /// Records of replaced revisions before this position count as removed.

@@ -351,10 +351,8 @@ impl Snapshot {
             Record::Revision(RevisionRecord { deleted, number: found, id: found_id, path, body, .. })
                 if found == number && found_id == id.as_str() =>
             {
-                let start = bytes.len() - body.len();
-                let revision = path[0];
-                let body = Body::within(bytes, start);
-                Ok(Document::new(id, revision, sequence, deleted, body, self.parts.shapes.clone()))
+                let body = self.parts.body(&bytes, &body, position)?;
+                Ok(Document::new(id, path[0], sequence, deleted, body, self.parts.shapes.clone()))
             }
             _ => Err(self.misplaced_document(position, id.as_str())),
         }

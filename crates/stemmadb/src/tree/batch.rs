@@ -238,6 +238,6 @@ impl Tree {
     /// Creates the next run file.
     pub(super) fn create_file(&self) -> Result<RunWriter> {
         let block_bytes = (self.file_bytes / BLOCKS_PER_FILE_MIN).clamp(256, BLOCK_BYTES as u64) as usize;
-        RunWriter::create(self.directory.clone(), self.allocate_file(), block_bytes)
+        RunWriter::create(self.directory.clone(), self.allocate_file(), block_bytes, self.compression())
     }
 }

@@ -9,6 +9,7 @@ use arbitrary::Unstructured;
 use super::manifest::{NAME, RunList, newest_list, sealed};
 use super::run_file::sections::Sections;
 use super::*;
+use crate::compression::Compression;
 use crate::vfs::{MemoryVfs, read_exact_at};
 
 /// Maximum number of changes to one file.
@@ -84,6 +85,7 @@ fn original() -> &'static Original {
         let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
         let tree = open(vfs.clone()).expect("in memory");
         for round in 0..12 {
+            tree.set_compression(Compression::ALL[round as usize % 3]);
             write(&tree, round).expect("in memory");
             // A merge is left unfinished: runs with cut files, and one of several files.
             (0..2).for_each(|_| _ = tree.merge_step(MergeGoal::Pace).expect("in memory"));
@@ -270,7 +272,12 @@ fn malformed_run(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let mut sections = original_sections();
     for _ in 0..input.int_in_range(1..=CHANGES_MAX)? {
         let block_count = sections.blocks.len();
-        let section = match input.int_in_range(0..=7)? {
+        let section = match input.int_in_range(0..=8)? {
+            8 => {
+                let block = input.choose_index(block_count)?;
+                sections.encodings[block] = input.int_in_range(0..=4)?;
+                continue;
+            }
             0 => &mut sections.filter,
             1 => &mut sections.index,
             2 => &mut sections.properties,

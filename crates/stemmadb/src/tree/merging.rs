@@ -20,6 +20,7 @@ use super::run_file::{RunWriter, not_ascending};
 use super::version::Version;
 use super::{Direction, Tree};
 use crate::Result;
+use crate::compression::Compression;
 
 /// A merge begins when this many runs were committed since the last one.
 const FRESH_RUNS_MAX: usize = 8;
@@ -49,6 +50,8 @@ struct Merge {
     output: u64,
     /// Everything below is merged.
     position: Vec<u8>,
+    /// Whether files with another compression than new ones are rewritten.
+    unifies_compression: bool,
 }
 
 /// Which merges are due.
@@ -58,7 +61,7 @@ pub(crate) enum MergeGoal {
     Pace,
     /// Also those that free space and make reads cheap once nothing is written.
     Rest,
-    /// One run without tombstones.
+    /// One run without tombstones, compressed as new files are.
     All,
 }
 
@@ -84,10 +87,11 @@ impl Tree {
         let merge = match merging.merge.take().filter(|merge| is_possible(merge, &version)) {
             Some(merge) => merge,
             None => {
-                let Some(inputs) = due(&version.runs, goal) else { return Ok(false) };
+                let Some(inputs) = due(&version.runs, goal, self.compression()) else { return Ok(false) };
                 let mut installer = self.installer.lock();
                 installer.next_run += 1;
-                Merge { inputs, output: installer.next_run - 1, position: Vec::new() }
+                let unifies_compression = goal == MergeGoal::All;
+                Merge { inputs, output: installer.next_run - 1, position: Vec::new(), unifies_compression }
             }
         };
         drop(version);
@@ -120,7 +124,7 @@ impl Tree {
         let inputs: Vec<&Arc<Run>> = version.runs.iter().filter(|run| merge.inputs.contains(&run.id)).collect();
         let oldest_kept = version.runs.iter().rev().find(|run| run.id != merge.output).map(|run| run.id);
         let is_bottom = inputs.last().map(|run| run.id) == oldest_kept;
-        let merged = match self.take_over(&inputs, &merge.position, is_bottom) {
+        let merged = match self.take_over(&inputs, &merge, is_bottom) {
             Some(step) => Ok(step),
             None => self.merge_part(&inputs, &merge.position, is_bottom),
         };
@@ -136,10 +140,10 @@ impl Tree {
     }
 
     /// The file with the lowest keys, if no other run has keys among them.
-    fn take_over(&self, inputs: &[&Arc<Run>], position: &[u8], is_bottom: bool) -> Option<Step> {
+    fn take_over(&self, inputs: &[&Arc<Run>], merge: &Merge, is_bottom: bool) -> Option<Step> {
         let mut firsts: Vec<FileSlice> = Vec::new();
         for run in inputs {
-            firsts.extend(run.slices.iter().find_map(|slice| slice.from(position)));
+            firsts.extend(run.slices.iter().find_map(|slice| slice.from(&merge.position)));
         }
         firsts.sort_by(|left, right| left.start().cmp(right.start()));
         let first = firsts.first()?.clone();
@@ -147,7 +151,8 @@ impl Tree {
         let needs_rewrite = is_bottom && record.tombstone_count > 0
             || first.lower.is_some()
             || first.upper.is_some()
-            || record.byte_count < self.file_bytes / TAKEN_OVER_PART;
+            || record.byte_count < self.file_bytes / TAKEN_OVER_PART
+            || merge.unifies_compression && first.file.is_compressed_otherwise(self.compression());
         if needs_rewrite || firsts.get(1).is_some_and(|second| second.start() <= record.last_key.as_slice()) {
             return None;
         }
@@ -237,7 +242,7 @@ fn is_possible(merge: &Merge, version: &Version) -> bool {
 }
 
 /// The runs to merge next, if a merge is due.
-fn due(runs: &[Arc<Run>], goal: MergeGoal) -> Option<Vec<u64>> {
+fn due(runs: &[Arc<Run>], goal: MergeGoal, compression: Compression) -> Option<Vec<u64>> {
     let ids = |runs: &[Arc<Run>]| Some(runs.iter().map(|run| run.id).collect());
     let fresh_count = runs.iter().take_while(|run| !run.is_merged).count();
     if fresh_count >= FRESH_RUNS_MAX {
@@ -260,7 +265,12 @@ fn due(runs: &[Arc<Run>], goal: MergeGoal) -> Option<Vec<u64>> {
                 || tombstones * 100 > entries * REST_PERCENT_MAX
                 || runs.iter().any(|run| run.is_cut())
         }
-        MergeGoal::All => runs.len() > 1 || oldest.tombstone_count() > 0 || oldest.is_cut(),
+        MergeGoal::All => {
+            runs.len() > 1
+                || oldest.tombstone_count() > 0
+                || oldest.is_cut()
+                || oldest.files().any(|file| file.is_compressed_otherwise(compression))
+        }
     };
     if is_due { ids(runs) } else { None }
 }

@@ -51,6 +51,7 @@ pub(crate) use merge::Scan;
 pub(crate) use merging::MergeGoal;
 pub(crate) use version::TreeSnapshot;
 
+use crate::compression::Compression;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, RwLock};
 use crate::vfs::Vfs;
@@ -237,6 +238,8 @@ pub(crate) struct Tree {
     directory: Arc<TreeDirectory>,
     is_read_only: bool,
     file_bytes: u64,
+    /// The code of the compression of new files.
+    compression: std::sync::atomic::AtomicU8,
     operator: Arc<dyn MergeOperator>,
     /// Held by the transaction.
     writer: Mutex<()>,
@@ -318,6 +321,7 @@ impl Tree {
             directory,
             is_read_only: options.read_only,
             file_bytes: options.file_bytes,
+            compression: std::sync::atomic::AtomicU8::new(Compression::None.code()),
             operator: options.operator,
             writer: Mutex::new(()),
             merging: Mutex::default(),
@@ -335,6 +339,15 @@ impl Tree {
             tree.delete_unlisted_files(names)?;
         }
         Ok(tree)
+    }
+
+    /// Sets the compression of files that are written from now on; none at first.
+    pub(crate) fn set_compression(&self, compression: Compression) {
+        self.compression.store(compression.code(), Ordering::Relaxed);
+    }
+
+    fn compression(&self) -> Compression {
+        Compression::from_code(self.compression.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
     fn create_directory(&self) -> Result<()> {

@@ -9,10 +9,13 @@
 //! footer        length of the properties (4 bytes), format version (4 bytes), little-endian; `STEMMRUN`
 //! ```
 //!
-//! Every block, the filter, the index and the properties are each followed by a byte that names their encoding (0: as
-//! they are) and by a 16-byte checksum: XXH3-128 of the bytes and the encoding, seeded with the number of the file and
-//! the offset of the bytes in it. An authentication tag would take the same place. The manifest repeats the checksum of
-//! the properties, so that a file can't be replaced by another with the same number.
+//! Every block, the filter, the index and the properties are each followed by a byte that names their encoding and by a
+//! 16-byte checksum: XXH3-128 of the bytes and the encoding, seeded with the number of the file and the offset of the
+//! bytes in it. An authentication tag would take the same place. The manifest repeats the checksum of the properties,
+//! so that a file can't be replaced by another with the same number.
+//!
+//! The encoding of a block is 0 (as it is) or a method of `compression`. Filter and index are stored as they are, and
+//! so are the properties, whose encoding is the compression that the file was written with.
 //!
 //! A *fence* is the shortest key that separates a block from the one before it: block `n` has the keys from its fence
 //! up to the next block's fence. Fences share bytes as keys do in a block.
@@ -30,6 +33,7 @@ use twox_hash::XxHash3_128;
 use super::block::{Block, BlockBuilder, Kind, common_prefix, key_head};
 use super::directory::TreeDirectory;
 use super::{FORMAT_VERSION, KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
+use crate::compression::{Compression, Method, compress, decompress};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::vfs::{CachedFile, VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
@@ -106,6 +110,7 @@ pub(super) struct RunWriter {
     number: u64,
     /// A block is finished once it has this many bytes.
     block_bytes: usize,
+    compression: Compression,
     buffer: Vec<u8>,
     /// Bytes written before the buffer.
     written: u64,
@@ -124,7 +129,12 @@ pub(super) struct RunWriter {
 
 impl RunWriter {
     /// Creates the file `number` in `directory`. A file that a crash left under this name is replaced.
-    pub(super) fn create(directory: Arc<TreeDirectory>, number: u64, block_bytes: usize) -> Result<Self> {
+    pub(super) fn create(
+        directory: Arc<TreeDirectory>,
+        number: u64,
+        block_bytes: usize,
+        compression: Compression,
+    ) -> Result<Self> {
         let (vfs, path) = (&directory.vfs, directory.file_path(number));
         let created = match vfs.create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -140,6 +150,7 @@ impl RunWriter {
             file,
             number,
             block_bytes,
+            compression,
             buffer: Vec::new(),
             written: 0,
             block: BlockBuilder::default(),
@@ -195,10 +206,15 @@ impl RunWriter {
     fn finish_block(&mut self) -> Result<()> {
         let start = self.buffer.len();
         let offset = self.byte_count();
-        let buffer = &mut self.buffer;
-        self.block.finish(|bytes| buffer.extend_from_slice(bytes));
+        let (compression, buffer) = (self.compression, &mut self.buffer);
+        let encoding = self.block.finish(|bytes| {
+            compress(compression, bytes, None, |compressed| {
+                buffer.extend_from_slice(compressed.map_or(bytes, |(_, compressed)| compressed));
+                compressed.map_or(PLAIN, |(method, _)| method as u8)
+            })
+        });
         let content_bytes = self.buffer.len() - start;
-        self.seal(start, offset);
+        self.seal(start, offset, encoding);
         let shared = common_prefix(&self.fence, &self.next_fence);
         varint::write(shared as u64, &mut self.index);
         varint::write((self.next_fence.len() - shared) as u64, &mut self.index);
@@ -210,9 +226,9 @@ impl RunWriter {
     }
 
     /// Appends encoding and checksum to the bytes from `start` of the buffer on, which are at `offset` of the file.
-    fn seal(&mut self, start: usize, offset: u64) -> u128 {
-        let sum = checksum(self.number, offset, &self.buffer[start..], PLAIN);
-        self.buffer.push(PLAIN);
+    fn seal(&mut self, start: usize, offset: u64, encoding: u8) -> u128 {
+        let sum = checksum(self.number, offset, &self.buffer[start..], encoding);
+        self.buffer.push(encoding);
         self.buffer.extend_from_slice(&sum.to_le_bytes());
         sum
     }
@@ -225,10 +241,10 @@ impl RunWriter {
         Ok(())
     }
 
-    fn append_section(&mut self, bytes: &[u8]) -> u128 {
+    fn append_section(&mut self, bytes: &[u8], encoding: u8) -> u128 {
         let (start, offset) = (self.buffer.len(), self.byte_count());
         self.buffer.extend_from_slice(bytes);
-        self.seal(start, offset)
+        self.seal(start, offset, encoding)
     }
 
     /// Writes what remains and flushes the file; its name must be flushed afterwards. There is at least one entry.
@@ -236,9 +252,9 @@ impl RunWriter {
         assert!(self.entry_count > 0, "a run has at least one entry");
         self.finish_block()?;
         let filter = filter::build(&std::mem::take(&mut self.hashes));
-        self.append_section(&filter);
+        self.append_section(&filter, PLAIN);
         let index = std::mem::take(&mut self.index);
-        self.append_section(&index);
+        self.append_section(&index, PLAIN);
         let mut properties = Vec::new();
         let lengths = [filter.len() as u64, index.len() as u64];
         for number in lengths.into_iter().chain([self.entry_count, self.tombstone_count, self.block_count]) {
@@ -248,7 +264,7 @@ impl RunWriter {
             varint::write(key.len() as u64, &mut properties);
             properties.extend_from_slice(key);
         }
-        let checksum = self.append_section(&properties);
+        let checksum = self.append_section(&properties, self.compression.code());
         self.buffer.extend_from_slice(&(properties.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         self.buffer.extend_from_slice(MAGIC);
@@ -370,6 +386,7 @@ pub(super) struct RunFile {
 struct OpenedRun {
     index: BlockIndex,
     filter: Vec<u8>,
+    compression: Compression,
 }
 
 impl OpenedRun {
@@ -443,7 +460,7 @@ impl RunFile {
         let filter = self.read_verified(&*file, filter_start, properties.filter_bytes as usize, "its filter")?;
         let index = BlockIndex::decode(&index, properties.block_count, filter_start);
         let index = index.ok_or_else(|| damaged(number, "its index is malformed"))?;
-        Ok(OpenedRun { index, filter })
+        Ok(OpenedRun { index, filter, compression: properties.compression })
     }
 
     /// The file, opened if necessary.
@@ -470,10 +487,11 @@ impl RunFile {
         let start = rest.len().checked_sub(property_bytes + TRAILER_BYTES)?;
         let (bytes, trailer) = rest[start..].split_at(property_bytes);
         let offset = self.record.byte_count - (FOOTER_BYTES + TRAILER_BYTES + property_bytes) as u64;
-        let sum = checksum(self.record.number, offset, bytes, PLAIN);
-        if trailer[0] != PLAIN || trailer[1..] != sum.to_le_bytes() || sum != self.record.checksum {
+        let sum = checksum(self.record.number, offset, bytes, trailer[0]);
+        if trailer[1..] != sum.to_le_bytes() || sum != self.record.checksum {
             return None;
         }
+        let compression = Compression::from_code(trailer[0])?;
         let mut input = bytes;
         let filter_bytes = varint::read(&mut input).ok()?;
         let index_bytes = varint::read(&mut input).ok()?;
@@ -487,25 +505,27 @@ impl RunFile {
             return None;
         }
         let sections = filter_bytes.checked_add(index_bytes)?.checked_add(2 * TRAILER_BYTES as u64)?;
-        (sections <= offset).then_some(Properties { offset, filter_bytes, index_bytes, block_count })
+        (sections <= offset).then_some(Properties { offset, filter_bytes, index_bytes, block_count, compression })
     }
 
     fn read_verified(&self, file: &dyn VfsFile, offset: u64, byte_count: usize, what: &str) -> Result<Vec<u8>> {
         let mut bytes = vec![0; byte_count + TRAILER_BYTES];
-        self.read_section(file, offset, &mut bytes, what)?;
+        if self.read_section(file, offset, &mut bytes, what)? != PLAIN {
+            return Err(damaged(self.record.number, format_args!("{what} has an unknown encoding")));
+        }
         bytes.truncate(byte_count);
         Ok(bytes)
     }
 
-    /// Reads a part of the file with its trailer, and verifies it.
-    fn read_section(&self, file: &dyn VfsFile, offset: u64, bytes: &mut [u8], what: &str) -> Result<()> {
+    /// Reads a part of the file with its trailer, and verifies it; returns its encoding.
+    fn read_section(&self, file: &dyn VfsFile, offset: u64, bytes: &mut [u8], what: &str) -> Result<u8> {
         read_exact_at(file, bytes, offset).map_err(|error| self.read_error(error))?;
         let (content, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
         let sum = checksum(self.record.number, offset, content, trailer[0]);
-        if trailer[0] != PLAIN || trailer[1..] != sum.to_le_bytes() {
+        if trailer[1..] != sum.to_le_bytes() {
             return Err(damaged(self.record.number, format_args!("{what} (at {offset}) does not match its checksum")));
         }
-        Ok(())
+        Ok(trailer[0])
     }
 
     fn read_error(&self, error: io::Error) -> Error {
@@ -513,6 +533,11 @@ impl RunFile {
             io::ErrorKind::UnexpectedEof => damaged(self.record.number, "it is too short"),
             _ => Error::io(format_args!("read {}", self.path), error),
         }
+    }
+
+    /// Whether the file was written with another compression. False if it can't be read.
+    pub(super) fn is_compressed_otherwise(&self, compression: Compression) -> bool {
+        self.opened().is_ok_and(|opened| opened.compression != compression)
     }
 
     pub(super) fn index(&self) -> Result<&BlockIndex> {
@@ -557,8 +582,16 @@ impl RunFile {
         // Read where it stays: a copy would cost as much as the checksum.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length + TRAILER_BYTES).collect();
         let unshared = Arc::get_mut(&mut bytes).expect("nothing else refers to new bytes");
-        self.read_section(&*self.file()?, location.offset, unshared, "a block")?;
-        Block::new(bytes, length).ok_or_else(|| self.malformed(number))
+        let encoding = self.read_section(&*self.file()?, location.offset, unshared, "a block")?;
+        let block = match Method::from_code(encoding) {
+            None if encoding == PLAIN => Block::new(bytes, length),
+            None => None,
+            Some(method) => decompress(method, &bytes[..length], |_| None).and_then(|decompressed| {
+                let length = decompressed.len();
+                Block::new(decompressed, length)
+            }),
+        };
+        block.ok_or_else(|| self.malformed(number))
     }
 
     /// The error for a block whose checksum is right but whose content is malformed.
@@ -586,4 +619,5 @@ struct Properties {
     filter_bytes: u64,
     index_bytes: u64,
     block_count: u64,
+    compression: Compression,
 }

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::verify::TreeReport;
 use super::*;
 use crate::ErrorKind;
+use crate::compression::Compression;
 use crate::vfs::{Call, Failure, FaultVfs, MemoryVfs, Random};
 
 /// Operands are lists of `+` or `-` and a letter; a value is the letters that were added.
@@ -630,4 +631,73 @@ fn thousands_of_removed_ranges_are_passed_with_a_small_stack() {
         }
     };
     thread::Builder::new().stack_size(64 << 10).spawn(scan).unwrap().join().unwrap();
+}
+
+/// Rows that repeat each other, and some that don't.
+fn compressible_rows(round: u16) -> Rows {
+    let row = |number: u16| {
+        let key = (number * 3 + round).to_be_bytes().to_vec();
+        let value = match number % 7 {
+            0 => blake3::hash(&key).as_bytes().to_vec(),
+            _ => format!("kind:payment country:portugal number:{number}").into_bytes(),
+        };
+        (key, value)
+    };
+    (0..400).map(row).collect()
+}
+
+fn put_all(tree: &Tree, rows: &Rows) {
+    let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    put(tree, Table::Docs, &rows);
+}
+
+#[test]
+fn compressed_blocks_are_mixed_with_others() {
+    let vfs = Arc::new(MemoryVfs::new());
+    let tree = open(vfs.clone(), 4 << 10).unwrap();
+    let (mut expected, mut sizes) = (Rows::new(), Vec::new());
+    for (round, compression) in
+        [Compression::None, Compression::Lz4, Compression::Zstd].into_iter().cycle().take(7).enumerate()
+    {
+        tree.set_compression(compression);
+        let rows = compressible_rows(round as u16);
+        put_all(&tree, &rows);
+        sizes.push(tree.size().live_bytes - sizes.iter().sum::<u64>());
+        expected.extend(rows);
+        assert!(all(&tree.read(), Table::Docs).unwrap() == expected, "round {round}");
+    }
+    assert!(sizes[1] * 10 < sizes[0] * 8 && sizes[2] * 10 < sizes[0] * 8, "{sizes:?}");
+    assert_eq!(tree.verify().unwrap().problem_count, 0);
+    let check = |tree: &Tree| {
+        let snapshot = tree.read();
+        assert!(all(&snapshot, Table::Docs).unwrap() == expected);
+        expected.iter().for_each(|(key, found)| assert_eq!(value(&snapshot, Table::Docs, key).as_ref(), Some(found)));
+    };
+    let mut merged = Vec::new();
+    for compression in [Compression::Lz4, Compression::Zstd, Compression::None] {
+        tree.set_compression(compression);
+        tree.merge_all().unwrap();
+        merged.push(tree.size().live_bytes);
+        check(&tree);
+        assert_eq!(tree.verify().unwrap().problem_count, 0);
+        assert!(!tree.merge_step(MergeGoal::All).unwrap(), "everything is compressed as it is to be");
+    }
+    assert!(merged[0] < merged[2] && merged[1] < merged[2], "{merged:?}");
+    drop(tree);
+    check(&open(vfs, 4 << 10).unwrap());
+}
+
+#[test]
+fn damaged_compressed_block_is_reported() {
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let vfs = Arc::new(MemoryVfs::new());
+        let tree = open(vfs.clone(), 1 << 20).unwrap();
+        tree.set_compression(compression);
+        put_all(&tree, &compressible_rows(0));
+        let file = vfs.open("tree/0000000001.run").unwrap();
+        file.write_at(&[0xff; 3], 20).unwrap();
+        let error = all(&tree.read(), Table::Docs).unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("checksum"), "{error:?}");
+        assert!(tree.verify().unwrap().problem_count > 0);
+    }
 }

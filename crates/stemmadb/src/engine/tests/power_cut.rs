@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::compression::Compression;
 use crate::retention::Retention;
 use crate::revision::DocumentId;
 use crate::sync::Mutex;
@@ -43,6 +44,7 @@ struct Camera {
     crash_images: Mutex<Vec<CrashImage>>,
     acknowledged: AtomicUsize,
     begun: AtomicUsize,
+    compression: Compression,
 }
 
 impl Camera {
@@ -54,6 +56,7 @@ impl Camera {
             crash_images: Mutex::default(),
             acknowledged: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
+            compression: Compression::ALL[(seed % 3) as usize],
         })
     }
 
@@ -72,7 +75,7 @@ impl Camera {
     }
 
     fn open(self: &Arc<Self>) -> Result<Database> {
-        let options = testing::with_small_limits(options(), 24 << 10, 16 << 10, 40);
+        let options = testing::with_small_limits(options(), 24 << 10, 16 << 10, 40).compression(self.compression);
         testing::open_database(Arc::new(Watched(self.clone())), options)
     }
 }

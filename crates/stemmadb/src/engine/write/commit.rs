@@ -45,12 +45,13 @@ impl Transaction<'_> {
         // 2. Delete expired documents whose reserved values are taken over.
         self.delete_displaced()?;
 
-        // 3. Encode the frame: the shapes that the log has to name, the contents that it lacks, then one record for
-        //    each edit.
+        // 3. Encode the frame: the shapes and dictionaries that the log has to name, the contents that it lacks, then
+        //    one record for each edit.
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
         let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
         let unnamed = if names_all { 0 } else { writer.logged_shape_count };
         let shape_count = parts.log_shapes_since(unnamed, &mut payload);
+        let dictionary_count = if names_all { parts.log_dictionaries(&mut payload) } else { 0 };
         let contents = self.encode_contents(&mut payload)?;
         let locations = self.encode(&mut payload)?;
         let mut locations = locations.into_iter();
@@ -69,6 +70,7 @@ impl Transaction<'_> {
         writer.logged_shape_count = shape_count;
         if names_all {
             (writer.named_in, writer.named_count) = (appended.end.segment(), shape_count);
+            writer.named_dictionary_count = dictionary_count;
         }
         writer.log_end = appended.end;
         writer.next_number = self.next_number;
@@ -244,7 +246,7 @@ impl Transaction<'_> {
                 id: staged.state.id.as_str(),
                 path: staged.path.clone(),
                 predecessor,
-                body: staged.body.packed(),
+                body: self.store.parts.compression.store(staged.body.packed()),
             };
             let location = (offset, Record::Revision(record).encode(payload));
             if !edits_once {

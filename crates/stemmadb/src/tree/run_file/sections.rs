@@ -2,10 +2,12 @@
 
 use super::*;
 
-/// The sections of a run file, without their encoding and checksums.
+/// The sections of a run file, without their checksums. Blocks are as they are stored.
 #[derive(Debug, Clone)]
 pub(in crate::tree) struct Sections {
     pub(in crate::tree) blocks: Vec<Vec<u8>>,
+    /// The encoding of each block.
+    pub(in crate::tree) encodings: Vec<u8>,
     pub(in crate::tree) fences: Vec<Vec<u8>>,
     pub(in crate::tree) filter: Vec<u8>,
     pub(in crate::tree) index: Vec<u8>,
@@ -28,7 +30,9 @@ impl Sections {
         let index = &bytes[index_start..][..index_bytes];
         let decoded = BlockIndex::decode(index, block_count, filter_start as u64).unwrap();
         let block = |block: &BlockLocation| bytes[block.offset as usize..][..block.byte_count as usize].to_vec();
+        let encoding = |block: &BlockLocation| bytes[block.offset as usize + block.byte_count as usize];
         Sections {
+            encodings: decoded.blocks.iter().map(encoding).collect(),
             blocks: decoded.blocks.iter().map(block).collect(),
             fences: (0..decoded.block_count()).map(|block| decoded.fence(block).to_vec()).collect(),
             filter: bytes[filter_start..][..filter_bytes].to_vec(),
@@ -67,10 +71,13 @@ impl Sections {
     pub(in crate::tree) fn seal(&self, record: &mut FileRecord) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut last = 0;
-        for section in self.blocks.iter().chain([&self.filter, &self.index, &self.properties]) {
-            last = checksum(record.number, bytes.len() as u64, section, PLAIN);
+        let encodings = self.encodings.iter().copied().chain([PLAIN; 3]);
+        for (section, encoding) in
+            self.blocks.iter().chain([&self.filter, &self.index, &self.properties]).zip(encodings)
+        {
+            last = checksum(record.number, bytes.len() as u64, section, encoding);
             bytes.extend_from_slice(section);
-            bytes.push(PLAIN);
+            bytes.push(encoding);
             bytes.extend_from_slice(&last.to_le_bytes());
         }
         bytes.extend_from_slice(&(self.properties.len() as u32).to_le_bytes());
