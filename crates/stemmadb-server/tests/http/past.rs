@@ -27,8 +27,9 @@ fn routes_read_as_of_a_sequence() {
         server.post(&format!("/library/_find?as_of={as_of}"), &query).json()["docs"].as_array().unwrap().len()
     };
     assert_eq!((found(&first), found(&second)), (1, 2));
-    let sum = server.post(&format!("/library/_aggregate?as_of={second}"), &json!({"figures": ["count", "sum(year)"]}));
-    assert_eq!(sum.json()["rows"][0]["value"]["sum(year)"], 1816 + 1965);
+    let figures = json!({"figures": {"years": {"sum": "year"}}});
+    let sum = server.post(&format!("/library/_aggregate?as_of={second}"), &figures);
+    assert_eq!(sum.json()["rows"][0]["value"]["years"], 1816 + 1965);
     let changes = server.get(&format!("/library/_changes?as_of={first}")).json();
     assert_eq!((changes["results"].as_array().unwrap().len(), changes["last_seq"].clone()), (1, json!(first)));
     assert_eq!(server.get("/library/_changes?feed=longpoll&as_of=1").status, 400);
