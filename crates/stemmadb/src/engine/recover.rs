@@ -13,14 +13,14 @@ use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
 use crate::engine::rebuild::BulkReplay;
 use crate::engine::write::Writer;
-use crate::engine::{Store, View, directory, upkeep};
+use crate::engine::{Store, View, directory, identity, upkeep};
 use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
 use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition};
+use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -46,6 +46,15 @@ impl BufferedFrame {
         let BufferedFrame { position, end, first_sequence, .. } = *self;
         Frame { position, end, first_sequence, payload: &self.payload }
     }
+}
+
+/// The opened files of a store.
+struct StoreFiles {
+    vfs: Arc<dyn Vfs>,
+    identity: DatabaseId,
+    log: Log,
+    blobs: Arc<Blobs>,
+    tree: Tree,
 }
 
 /// What recovery reads from the tree before it opens the log.
@@ -113,7 +122,8 @@ impl Store {
         }
 
         // 3. Open the log. If there is a checkpoint, buffer the frames after it.
-        let (log, tail) = open_log(vfs, &options, checkpoint.as_ref())?;
+        let (log, tail) = open_log(vfs.clone(), &options, checkpoint.as_ref())?;
+        let identity = identity::read(&*vfs)?.unwrap_or_else(|| log.database_id());
 
         // 4. Verify that every segment the tree points to exists.
         state.check_segments(&log)?;
@@ -135,7 +145,8 @@ impl Store {
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
         let TreeState { paths, shapes, persisted, compacted_before, .. } = state;
-        let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
+        let files = StoreFiles { vfs, identity, log, blobs, tree };
+        let store = Store::assemble(files, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.start_at(&checkpoint, persisted);
             store.parts.set_compacted_before(compacted_before);
@@ -173,14 +184,14 @@ impl Store {
     }
 
     fn assemble(
-        log: Log,
-        blobs: Arc<Blobs>,
-        tree: Tree,
+        StoreFiles { vfs, identity, log, blobs, tree }: StoreFiles,
         (paths, shapes): (Paths, Shapes),
         (policy, declared): (Policy, DeclaredIndexes),
         options: crate::options::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
+            vfs,
+            identity,
             caches: ReadCaches::new(directory::cache_budgets(&options), options.column_cost_max),
             log,
             blobs,
