@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod attachments;
+mod backup;
 mod history;
 mod import;
 mod keys;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
+pub(crate) use backup::{Backup, Branch, Follow, Restore};
 pub(crate) use history::{AsOfArgument, Diff, History, Log, Revert, Undelete};
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
@@ -191,6 +193,22 @@ pub(crate) enum Command {
     /// Writes every log record with a valid checksum as JSON Lines and skips damaged ones. `stemma import --revisions`
     /// reads this format.
     Salvage(Salvage),
+    /// Make an incremental backup, or verify backups
+    ///
+    /// Copies or links what is new in the database to a directory of backups.
+    Backup(Backup),
+    /// Restore a database from its backups
+    ///
+    /// Restores the newest state, that of a backup, or that after any sequence, and checks the result.
+    Restore(Restore),
+    /// Create a writable copy that shares files
+    ///
+    /// The branch and the database change independently, and can replicate with each other.
+    Branch(Branch),
+    /// Make backups whenever a database changes
+    ///
+    /// Runs until interrupted.
+    Follow(Follow),
     /// Reclaim disk space now
     ///
     /// Not required: a database reclaims space in the background, one segment at a time. This command reclaims all of

@@ -3,6 +3,7 @@
 //! Commands pass ids and revisions as text and documents as JSON objects, and get [`Failure`]s with exit statuses.
 
 mod attachments;
+mod backup;
 mod bulk;
 mod history;
 mod indexes;
@@ -28,6 +29,7 @@ use crate::failure::{Exit, Failure, Result, WriteObstacle};
 use crate::output::Printable;
 use crate::progress::Progress;
 pub(crate) use attachments::AttachmentReader;
+pub(crate) use backup::{State, list_backups, restore, verify_backups};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};

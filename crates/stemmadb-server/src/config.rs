@@ -44,6 +44,8 @@ pub struct Config {
     /// A directory with the files of a dashboard, such as a build of Fauxton, served at `/_utils`. `None`: a page that
     /// explains how to install one.
     pub dashboard: Option<PathBuf>,
+    /// The directory in which `POST /{db}/_backup` makes backups. `None`: it makes none.
+    pub backups: Option<PathBuf>,
     /// The replicator: allowed hosts, trusted certificates, retries.
     pub replicator: Replicator,
     /// The keys of trusted JSON Web Tokens.
@@ -260,6 +262,7 @@ impl Config {
             setting_sources: BTreeMap::new(),
             cors: Cors::default(),
             dashboard: None,
+            backups: None,
             replicator: Replicator::default(),
             jwt_keys: Vec::new(),
             proxy_secret: None,

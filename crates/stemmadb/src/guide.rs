@@ -33,6 +33,9 @@ struct Transactions;
 #[doc = include_str!("../../../docs/guide/durability.md")]
 struct Durability;
 
+#[doc = include_str!("../../../docs/guide/backup-and-restore.md")]
+struct BackupAndRestore;
+
 #[doc = include_str!("../../../docs/guide/operating.md")]
 struct Operating;
 

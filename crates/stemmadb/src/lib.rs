@@ -25,12 +25,14 @@
 //! - Changes: [`Changes`] and [`Subscription`] for the feed, [`Watch`] for live queries.
 //! - Views: [`View`] and its [`Reduction`]s.
 //! - Replication: [`Replication`] between databases and other [`Peer`](replication::Peer)s; [`Mirror`] to plain files.
+//! - Backups and branches: [`backup`], [`Maintenance::branch`](handles::Maintenance::branch).
 //! - Maintenance: [`Schema`], [`Expiry`] (TTL), [`CheckReport`], [`salvage`].
 //!
 //! Every fallible call returns an [`Error`], whose [`kind`](Error::kind) determines what the caller should do.
 
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
+pub mod backup;
 mod cache;
 mod changes;
 mod collection;

@@ -194,6 +194,25 @@ fn history_is_removed_by_age_and_by_size_and_pins_keep_it() {
 }
 
 #[test]
+fn a_past_whose_files_were_removed_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open_with(&path, options(&Clock::fixed_at(0))).unwrap();
+    db.history().keep(Retention::Everything).unwrap();
+    db.upsert("d", &json!({"n": "first"})).unwrap();
+    churn(&db, 1);
+    db.close().unwrap();
+    std::fs::remove_dir_all(path.join("history")).unwrap();
+    for _ in 0..2 {
+        let db = Database::open_with(&path, options(&Clock::fixed_at(0))).unwrap();
+        assert_eq!(db.as_of(Sequence::new(1)).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(db.history().oldest(), db.sequence());
+        assert!(db.maintenance().check().unwrap().is_sound());
+        db.close().unwrap();
+    }
+}
+
+#[test]
 fn damage_of_a_history_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");

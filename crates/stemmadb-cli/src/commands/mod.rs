@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod attachment;
+mod backup;
 mod changes;
 mod completions;
 mod document;
@@ -64,6 +65,10 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Check(check) => maintenance::check(check, session),
         Command::Rebuild(rebuild) => maintenance::rebuild(rebuild, session),
         Command::Salvage(salvage) => salvage::run(salvage, session),
+        Command::Backup(backup) => backup::backup(backup, session),
+        Command::Restore(restore) => backup::restore(restore, session),
+        Command::Branch(branch) => backup::branch(branch, session),
+        Command::Follow(follow) => backup::run_follow(follow, session),
         Command::Compact(compact) => maintenance::compact(compact, session),
         Command::Serve(serve) => serve::run(serve, session),
         Command::Completions(completions) => completions::run(completions),

@@ -18,4 +18,5 @@ pub(crate) use partition::{check_partition, check_partitioned_id, partition_end,
 pub(crate) use replication_state::{REPLICATOR_DATABASE, ReplicationCounts, ReplicationState};
 pub(crate) use revs::{LeavesRequest, OpenRevs, OpenedRevision, open_revs, parse_revision, parse_revisions};
 pub(crate) use show::parse_show_options;
-pub(crate) use timestamp::{format_rfc1123, format_rfc3339};
+pub(crate) use timestamp::format_rfc1123;
+pub use timestamp::format_rfc3339;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// Formats a time in seconds since 1970 as RFC 3339 in UTC. Times after the year 9999 are clamped to its end.
-pub(crate) fn format_rfc3339(seconds: u64) -> String {
+pub fn format_rfc3339(seconds: u64) -> String {
     timestamp(seconds).to_string()
 }
 

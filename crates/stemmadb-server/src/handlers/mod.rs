@@ -3,6 +3,7 @@
 
 pub(crate) mod aggregate;
 pub(crate) mod attachment;
+pub(crate) mod backup;
 pub(crate) mod bulk;
 pub(crate) mod bulk_get;
 pub(crate) mod changes;

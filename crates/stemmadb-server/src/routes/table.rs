@@ -14,9 +14,9 @@ use super::parameters::{
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list, listing,
-    local_docs, mango, mango_index, node, node_config, partition, patch, prepared, replicate, rewrite, server, session,
-    show, token, transact, unsupported, update, updates, view, view_info, watch,
+    aggregate, attachment, backup, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list,
+    listing, local_docs, mango, mango_index, node, node_config, partition, patch, prepared, replicate, rewrite, server,
+    session, show, token, transact, unsupported, update, updates, view, view_info, watch,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -284,6 +284,9 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(POST "/{db}/_update_where" Member patch::update_where,
             "Changes or deletes all documents that match a selector, or none.",
             returns("ChangedCount").body("UpdateWhere").parameters(&[BULK])),
+        route!(POST "/{db}/_backup" ServerAdmin backup::back_up,
+            "Makes an incremental backup in a directory of the server.",
+            returns("BackupResult").status(201).optional_body("Backup")),
         route!(GET "/{db}/_watch" Member watch::watch_query,
             "Runs a live query: streams its result, then each change, as events or over a WebSocket.",
             returns_events().parameters(&[WATCH])),

@@ -111,6 +111,17 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |config| config.dashboard.iter().map(|path| path.display().to_string()).collect(),
     },
     Setting {
+        name: "backups",
+        kind: Kind::Path,
+        help: "A directory in which POST /{db}/_backup makes backups, each database in a directory of its own",
+        default_text: None,
+        apply: |config, texts| {
+            config.backups = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
+            Ok(())
+        },
+        show: |config| config.backups.iter().map(|path| path.display().to_string()).collect(),
+    },
+    Setting {
         name: "admin.name",
         kind: Kind::Text,
         help: "Name of the server administrator",

@@ -1,6 +1,7 @@
 //! HTTP tests on a loopback port: protocol, design documents, authentication and authorization, hostile input.
 
 mod auth;
+mod backups;
 mod cancellation;
 mod client;
 mod cves;

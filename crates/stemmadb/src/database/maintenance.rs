@@ -1,7 +1,11 @@
-//! Integrity checks, checkpoints, compaction and the revision limit: [`Database::maintenance`].
+//! Integrity checks, backups, branches, checkpoints, compaction and the revision limit: [`Database::maintenance`].
+
+use std::path::Path;
+use std::sync::Arc;
 
 use super::Database;
 use crate::Result;
+use crate::backup::{self, At, BackupOptions, BackupReport, DirectoryTarget, FollowOptions, Follower, Target};
 use crate::engine::CheckReport;
 use crate::options::Progress;
 
@@ -63,6 +67,76 @@ impl<'a> Maintenance<'a> {
     /// Those of [`Maintenance::compact`].
     pub fn compact_with_progress(&self, mut progress: impl FnMut(Progress)) -> Result<u64> {
         self.database.store().compact(&mut progress)
+    }
+
+    /// Makes a backup in the directory `target`, which is created if it doesn't exist: consistent, while the database is
+    /// read and written. Later backups there add only what is new. See [`backup`](crate::backup) for restoring.
+    ///
+    /// Sealed segments of the log and large attachments are linked if the directory is on the same file system;
+    /// otherwise they are copied. The tree is not part of a backup, since it can be rebuilt.
+    ///
+    /// # Errors
+    /// `Locked` or `Conflict` if another process makes backups there; `Invalid` if there are backups of another
+    /// database; `Unavailable` if files can't be read or written.
+    pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
+        self.backup_with(&DirectoryTarget::create(target)?, &BackupOptions::new(), |_| ())
+    }
+
+    /// Same as [`Maintenance::backup`], in any target, with options; calls `progress` during it, counting bytes.
+    ///
+    /// # Errors
+    /// Those of [`Maintenance::backup`].
+    pub fn backup_with(
+        &self,
+        target: &dyn Target,
+        options: &BackupOptions,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<BackupReport> {
+        backup::back_up(self.database.store(), target, options, &mut progress)
+    }
+
+    /// Starts a continuous backup: what was written is shipped to `target` at intervals, until the returned handle is
+    /// stopped or dropped.
+    ///
+    /// A target that fails is tried again, at growing intervals of up to five minutes; [`Follower::status`] and
+    /// [`FollowOptions::on_status`] report it. While nothing is written, nothing is read from or written to the target.
+    ///
+    /// # Errors
+    /// `Unavailable` if no thread can be started. Errors of the target are reported in the status.
+    pub fn follow(&self, target: Arc<dyn Target>, options: FollowOptions) -> Result<Follower> {
+        Follower::start(self.database.store(), target, options)
+    }
+
+    /// Creates a branch in `directory`: a database with the state `at`, which can be written independently of this one.
+    ///
+    /// The two share their files until either replaces them, if the directory is on the same file system: a branch of
+    /// the newest state takes about as long as opening the database. An older state has its tree rebuilt, and must still
+    /// be in the log: compaction removes it. The branch counts as another database, so that it can replicate back.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, backup::At};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("stemma-branch-{}", std::process::id()));
+    /// # std::fs::remove_dir_all(&directory).ok();
+    /// let db = Database::open(directory.join("library.stemma"))?;
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// db.maintenance().branch(directory.join("draft.stemma"), At::Latest)?;
+    ///
+    /// let draft = Database::open(directory.join("draft.stemma"))?;
+    /// draft.insert("eden", &serde_json::json!({"year": 1959}))?;
+    /// assert_eq!(db.get("eden")?.is_some(), false);
+    /// draft.replicate_to(&db)?;
+    /// assert_eq!(db.get("eden")?.is_some(), true);
+    /// # drop((db, draft)); std::fs::remove_dir_all(&directory).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the directory exists; `NotFound` if the log does not have the state; `Unavailable` if files can't be
+    /// written.
+    pub fn branch(&self, directory: impl AsRef<Path>, at: At) -> Result<()> {
+        backup::branch(self.database.store(), directory.as_ref(), at)
     }
 
     /// Returns how many revisions are remembered on each branch of a revision tree. Only their ids are kept, not their

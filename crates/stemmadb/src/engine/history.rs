@@ -78,7 +78,13 @@ impl<'s> PastKeeper<'s> {
         let PastKeeper { store, writer, has_removed } = self;
         let until = store.newest_moment();
         match writer {
-            Some(writer) => writer.finish(until, store.parts.history_floor()),
+            Some(writer) => {
+                let segment = writer.segment();
+                writer.finish(until, store.parts.history_floor())?;
+                let mut tree = store.parts.tree.write()?;
+                meta::put_history_file(&mut tree, segment)?;
+                tree.commit()
+            }
             None if has_removed => store.raise_floor(until.sequence),
             None => Ok(()),
         }
@@ -107,11 +113,16 @@ impl Store {
         Ok(())
     }
 
-    /// Determines the floor of a database that was opened, whose tree has `stored`. Without that, the history files
-    /// and the numbers of the segments tell: each segment must be there, or what was replaced in it.
-    pub(super) fn restore_floor(&self, stored: Option<Sequence>) -> Result<()> {
+    /// Determines the floor of a database that was opened, whose tree has `stored` and lists the history files
+    /// `files`. Without a floor in the tree, the history files and the numbers of the segments tell: each segment must
+    /// be there, or what was replaced in it.
+    pub(super) fn restore_floor(&self, stored: Option<Sequence>, files: &[u32]) -> Result<()> {
         let log = &self.parts.log;
         let published = self.parts.publisher.published();
+        if files.iter().any(|segment| !log.history().contains(*segment)) {
+            // Someone removed a file: the past that it had can't be told from one without changes.
+            return self.forget_lost_files(files, published);
+        }
         let floor = stored.unwrap_or_else(|| {
             let in_files = log.history().files().iter().map(|file| file.floor).max().unwrap_or(Sequence::ZERO);
             if has_whole_past(log) { in_files } else { published }
@@ -124,6 +135,20 @@ impl Store {
                 Ok(())
             }
         }
+    }
+
+    /// Raises the floor above what missing history files had, of those that the tree lists.
+    fn forget_lost_files(&self, files: &[u32], floor: Sequence) -> Result<()> {
+        self.parts.set_history_floor(floor);
+        if self.parts.options.read_only {
+            return Ok(());
+        }
+        let mut tree = self.parts.tree.write()?;
+        meta::put_history_floor(&mut tree, floor)?;
+        for segment in files.iter().filter(|segment| !self.parts.log.history().contains(**segment)) {
+            meta::forget_history_file(&mut tree, *segment)?;
+        }
+        tree.commit()
     }
 
     /// The rules in force.
@@ -210,6 +235,9 @@ impl Store {
                 break;
             }
             self.raise_floor(file.until.sequence)?;
+            let mut tree = self.parts.tree.write()?;
+            meta::forget_history_file(&mut tree, file.segment)?;
+            tree.commit()?;
             history.remove(file.segment)?;
             bytes -= file.bytes;
         }

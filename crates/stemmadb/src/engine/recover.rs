@@ -14,14 +14,14 @@ use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
 use crate::engine::rebuild::BulkReplay;
 use crate::engine::write::Writer;
-use crate::engine::{Store, View, directory, upkeep};
+use crate::engine::{Store, View, directory, identity, upkeep};
 use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
 use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::{CompressionSetting, Settings};
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, TimeSource};
+use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -50,6 +50,15 @@ impl BufferedFrame {
     }
 }
 
+/// The opened files of a store.
+struct StoreFiles {
+    vfs: Arc<dyn Vfs>,
+    identity: DatabaseId,
+    log: Log,
+    blobs: Arc<Blobs>,
+    tree: Tree,
+}
+
 /// What recovery reads from the tree before it opens the log.
 struct TreeState {
     checkpoint: Option<Checkpoint>,
@@ -65,6 +74,8 @@ struct TreeState {
     has_current_terms: bool,
     compacted_before: LogPosition,
     history_floor: Option<Sequence>,
+    /// The retired segments whose history is kept.
+    history_files: Vec<u32>,
 }
 
 impl TreeState {
@@ -88,6 +99,7 @@ impl TreeState {
             has_current_terms: meta::has_current_terms(&snapshot)?,
             compacted_before: meta::compacted_before(&snapshot)?,
             history_floor: meta::history_floor(&snapshot)?,
+            history_files: meta::history_files(&snapshot)?,
         })
     }
 
@@ -122,7 +134,8 @@ impl Store {
         }
 
         // 3. Open the log. If there is a checkpoint, buffer the frames after it.
-        let (log, tail) = open_log(vfs, &options, checkpoint.as_ref())?;
+        let (log, tail) = open_log(vfs.clone(), &options, checkpoint.as_ref())?;
+        let identity = identity::read(&*vfs)?.unwrap_or_else(|| log.database_id());
 
         // 4. Verify that every segment the tree points to exists.
         state.check_segments(&log)?;
@@ -145,9 +158,10 @@ impl Store {
         let compression = choose_compression(&options, stored_compression, log.end());
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, compacted_before, history_floor, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, history_floor, history_files, .. } = state;
         let dictionaries = (paths, shapes, state.compression);
-        let store = Store::assemble(log, blobs, tree, dictionaries, (policy, declared), options);
+        let files = StoreFiles { vfs, identity, log, blobs, tree };
+        let store = Store::assemble(files, dictionaries, (policy, declared), options);
         // Settings of a new database are logged as they are chosen, others after recovery.
         store.parts.set_compression(stored_compression.unwrap_or(compression));
         store.parts.tree.set_compression(compression.compression);
@@ -172,7 +186,7 @@ impl Store {
 
         // 9. Publish everything replayed.
         store.finish_recovery()?;
-        store.restore_floor(history_floor.filter(|_| !rebuild))?;
+        store.restore_floor(history_floor.filter(|_| !rebuild), &history_files)?;
 
         // 10. Log the compression if it is another one from here on.
         if stored_compression.is_some_and(|stored| stored != compression) {
@@ -194,14 +208,14 @@ impl Store {
     }
 
     fn assemble(
-        log: Log,
-        blobs: Arc<Blobs>,
-        tree: Tree,
+        StoreFiles { vfs, identity, log, blobs, tree }: StoreFiles,
         (paths, shapes, compression): (Paths, Shapes, DocumentCompression),
         (policy, declared): (Policy, DeclaredIndexes),
         options: crate::options::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
+            vfs,
+            identity,
             caches: ReadCaches::new(directory::cache_budgets(&options), options.column_cost_max),
             log,
             blobs,

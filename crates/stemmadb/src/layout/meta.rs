@@ -5,6 +5,7 @@
 //! | `checkpoint` | log position to replay from, next sequence, next document number |
 //! | `compacted` | log position of the last explicit compaction: older records of replaced revisions are not read |
 //! | `history` | the lowest sequence as of which the database can be read |
+//! | `past/` + segment | a history file has what was replaced in that segment |
 //! | `unreferenced/` + digest | an attachment content that only the past needs: the newest sequence when that was found |
 //! | `settings` | the settings the index was built with, as JSON |
 //! | `terms` | the version of the terms derived from documents besides those of their values: 1, their collection |
@@ -32,6 +33,7 @@ use crate::value::{ShapeNumber, Shapes};
 const CHECKPOINT: &[u8] = b"checkpoint";
 const COMPACTED: &[u8] = b"compacted";
 const HISTORY: &[u8] = b"history";
+const PAST: &[u8] = b"past/";
 const UNREFERENCED: &[u8] = b"unreferenced/";
 const SETTINGS: &[u8] = b"settings";
 const TERMS: &[u8] = b"terms";
@@ -94,6 +96,19 @@ pub(crate) fn put_history_floor(tree: &mut TreeTransaction<'_>, floor: Sequence)
     let mut value = Vec::new();
     put_varint(&mut value, floor.0);
     tree.put(Table::Meta, HISTORY, &value)
+}
+
+/// The retired segments whose replaced revisions are in a history file.
+pub(crate) fn history_files(tree: &TreeSnapshot) -> Result<Vec<u32>> {
+    Ok(numbered(tree, PAST)?.into_iter().map(|(segment, _)| segment as u32).collect())
+}
+
+pub(crate) fn put_history_file(tree: &mut TreeTransaction<'_>, segment: u32) -> Result<()> {
+    tree.put(Table::Meta, &numbered_key(PAST, u64::from(segment)), &[])
+}
+
+pub(crate) fn forget_history_file(tree: &mut TreeTransaction<'_>, segment: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(PAST, u64::from(segment)))
 }
 
 /// The attachment contents that were found unreferenced but are kept for the past, each with the newest sequence then.

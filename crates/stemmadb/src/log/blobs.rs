@@ -367,6 +367,12 @@ impl Blobs {
         Ok(found)
     }
 
+    /// Pins all blobs that have a file. The caller holds a sweep, so that none is removed meanwhile.
+    pub(crate) fn pin_all(self: &Arc<Self>) -> Result<Vec<Blob>> {
+        let pin = |digest| Ok(self.pin_referenced(digest, 0));
+        self.list()?.into_iter().map(pin).collect()
+    }
+
     /// Starts a sweep after waiting for a running one to end. Collect the references after this call.
     pub(crate) fn begin_sweep(&self) -> Sweep<'_> {
         let only = self.sweeping.lock();
@@ -504,6 +510,30 @@ fn read_footer(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
     }
     let checksums = end[..sums_bytes as usize].chunks_exact(4);
     Ok((length, checksums.map(|sum| u32::from_be_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()))
+}
+
+/// Reads a blob's file of `byte_count` bytes; returns whether its content has this digest. Without a hash function, only
+/// its length is verified.
+pub(crate) fn is_content_of(file: &mut dyn Read, byte_count: u64, digest: &Digest) -> io::Result<bool> {
+    let without_footer = byte_count.saturating_sub(FOOTER_BYTES as u64);
+    // Each chunk, of which the last may be shorter, has four bytes of checksum.
+    let chunk_count = without_footer.div_ceil(CHUNK_BYTES as u64 + 4);
+    let length = without_footer.saturating_sub(4 * chunk_count);
+    let mut hasher = ContentHasher::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut rest = length;
+    while rest > 0 {
+        let count = fill_buffer(&mut (&mut *file).take(rest.min(CHUNK_BYTES as u64)), &mut chunk)?;
+        if count == 0 {
+            return Ok(false);
+        }
+        if let Some(hasher) = &mut hasher {
+            hasher.update(&chunk[..count]);
+        }
+        rest -= count as u64;
+    }
+    io::copy(file, &mut io::sink())?;
+    Ok(hasher.is_none_or(|hasher| hasher.finish() == *digest))
 }
 
 fn damaged(name: &str, error: io::Error) -> Error {

@@ -191,7 +191,7 @@ impl History {
     }
 
     /// Whether the records of a segment are kept here.
-    pub(super) fn contains(&self, segment: u32) -> bool {
+    pub(crate) fn contains(&self, segment: u32) -> bool {
         self.files.read().contains_key(&segment)
     }
 
@@ -426,6 +426,10 @@ pub(crate) struct HistoryWriter<'h> {
 }
 
 impl HistoryWriter<'_> {
+    pub(crate) fn segment(&self) -> u32 {
+        self.segment
+    }
+
     /// Takes note of a transaction of the segment, in order.
     pub(crate) fn add_time(&mut self, first_sequence: Sequence, time_us: u64) {
         let is_far = |last: &Moment| time_us >= last.time_us + TIME_STEP_US && first_sequence >= last.sequence;

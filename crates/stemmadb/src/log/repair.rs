@@ -12,8 +12,8 @@ use super::handles::{Handle, Handles};
 use super::position::LogPosition;
 use super::recovery::{LogScan, SegmentScan};
 use super::retire::{
-    FIRST_POSITION, FREE_COUNT_MAX, FreeFile, UNFINISHED, free_name, make_segment, parse_free_name, release_file,
-    sync_names,
+    FIRST_POSITION, FREE_COUNT_MAX, FreeFile, UNFINISHED, free_name, is_shared, make_segment, parse_free_name,
+    release_file, sync_names,
 };
 use super::scan::Scanner;
 use super::segment::{DIRECTORY, DatabaseId, Segment};
@@ -85,10 +85,15 @@ fn clear_leftovers(
     for name in names {
         let path = format!("{DIRECTORY}/{name}");
         let is_free = parse_free_name(name).is_some_and(|number| free_name(number) == path);
+        let remove = || vfs.remove(&path).map_err(|error| Error::io(format_args!("remove {path}"), error));
         if path == UNFINISHED || is_free && free.len() >= FREE_COUNT_MAX {
-            vfs.remove(&path).map_err(|error| Error::io(format_args!("remove {path}"), error))?;
+            remove()?;
         } else if is_free {
             let file = vfs.open(&path).map_err(|error| Error::io(format_args!("open {path}"), error))?;
+            if is_shared(&*file) {
+                remove()?;
+                continue;
+            }
             let handle = Handle::pinned(handles, path.clone(), file);
             free.push(FreeFile { segment: Arc::new(Segment::new(0, handle, format)), name: path });
         }

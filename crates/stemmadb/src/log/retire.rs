@@ -1,7 +1,8 @@
 //! Segment files: creating them, retiring them and reusing the files of retired segments.
 //!
 //! Invariants: a file named `log/NNNNNNNNNN.log` has a flushed header; a retired file is renamed to `log/free-N`, and
-//! the rename is flushed, before any of its bytes change; its bytes change only when no reader can access it any more.
+//! the rename is flushed, before any of its bytes change; its bytes change only when no reader can access it any more,
+//! and no backup or branch shares the file.
 
 use std::sync::{Arc, Weak};
 
@@ -50,6 +51,11 @@ impl RetiredSegment {
     }
 }
 
+/// Whether a file has other names, or may have: then its bytes must not change.
+pub(super) fn is_shared(file: &dyn VfsFile) -> bool {
+    file.is_shared().unwrap_or(true)
+}
+
 pub(super) fn free_name(number: u32) -> String {
     format!("{DIRECTORY}/free-{number:010}")
 }
@@ -68,13 +74,20 @@ impl Shared {
         make_segment(&*self.vfs, &self.handles, number, &self.database_id, self.segment_bytes, free)
     }
 
-    /// A retired file without readers.
+    /// A retired file without readers that no backup or branch shares. Shared ones are removed: a backup may have
+    /// linked the file until its last reader was gone.
     fn take_free(&self) -> Option<(String, Arc<dyn VfsFile>)> {
         let mut free = self.free.lock();
-        let index = free.iter_mut().position(|candidate| Arc::get_mut(&mut candidate.segment).is_some())?;
-        let FreeFile { name, segment } = free.remove(index);
-        let file = segment.handle.file().ok()?;
-        Some((name, file))
+        loop {
+            let index = free.iter_mut().position(|candidate| Arc::get_mut(&mut candidate.segment).is_some())?;
+            let FreeFile { name, segment } = free.remove(index);
+            let file = segment.handle.file().ok()?;
+            if !is_shared(&*file) {
+                return Some((name, file));
+            }
+            // If this fails, the file is removed when the database is opened next.
+            self.vfs.remove(&name).ok();
+        }
     }
 
     /// Retires a segment; returns it, so that the caller can tell whether readers still hold it.
@@ -131,8 +144,8 @@ impl Shared {
     }
 }
 
-/// Renames a retired segment's file for reuse if `is_wanted` and the file has the usual size; removes it otherwise. The
-/// directory change is not flushed yet.
+/// Renames a retired segment's file for reuse if `is_wanted`, the file has the usual size, and no backup or branch shares
+/// it; removes it otherwise. The directory change is not flushed yet.
 pub(super) fn release_file(
     vfs: &dyn Vfs,
     segment: &Arc<Segment>,
@@ -141,7 +154,7 @@ pub(super) fn release_file(
 ) -> Result<Option<FreeFile>> {
     let old = segment.name();
     segment.pin()?;
-    if !is_wanted || !vfs.is_persistent() || segment.used() > segment_bytes {
+    if !is_wanted || !vfs.is_persistent() || segment.used() > segment_bytes || segment.is_shared() {
         vfs.remove(old).map_err(|error| Error::io(format_args!("remove {old}"), error))?;
         return Ok(None);
     }

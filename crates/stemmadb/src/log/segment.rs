@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::frame::{FrameFormat, Version};
 use super::handles::{Handle, Handles};
+use super::retire::is_shared;
 use super::times::FrameIndex;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -100,6 +101,11 @@ impl Segment {
     pub(super) fn length(&self) -> Result<u64> {
         let length = self.handle.file().and_then(|file| file.len());
         length.map_err(|error| Error::io(format_args!("examine {}", self.name()), error))
+    }
+
+    /// Whether a backup or a branch shares the file.
+    pub(super) fn is_shared(&self) -> bool {
+        self.handle.file().map_or(true, |file| is_shared(&*file))
     }
 
     /// Keeps the file open even if it is renamed or removed.

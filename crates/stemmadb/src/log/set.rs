@@ -36,15 +36,14 @@ impl SegmentList {
         self.segments.binary_search_by_key(&number, |segment| segment.number).ok().map(|index| &self.segments[index])
     }
 
+    /// This list and all later ones.
+    pub(super) fn with_successors(&self) -> impl Iterator<Item = &SegmentList> {
+        std::iter::successors(Some(self), |list| list.next.get().map(|next| &**next))
+    }
+
     /// The segment if it is in this list or a later one.
     pub(super) fn find_since(&self, number: u32) -> Option<&Arc<Segment>> {
-        let mut list = self;
-        loop {
-            if let Some(found) = list.find(number) {
-                return Some(found);
-            }
-            list = list.next.get()?;
-        }
+        self.with_successors().find_map(|list| list.find(number))
     }
 }
 

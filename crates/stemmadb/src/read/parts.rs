@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::index::{DeclaredIndexes, PathNumber, Paths, Policy};
 use crate::layout::record::RevisionRecord;
 use crate::layout::settings::CompressionSetting;
-use crate::log::{Blobs, Log, LogPosition};
+use crate::log::{Blobs, DatabaseId, Log, LogPosition};
 use crate::options::Options;
 use crate::publish::Publisher;
 use crate::read::read_timestamp::has_expired;
@@ -18,9 +18,14 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{RwLock, refuse_if_cancelled};
 use crate::tree::Tree;
 use crate::value::{Body, Shapes};
+use crate::vfs::Vfs;
 
 /// The state that snapshots share with the store, and that stays alive as long as a snapshot does.
 pub(crate) struct StoreParts {
+    /// The directory of the log and of attachment contents.
+    pub(crate) vfs: Arc<dyn Vfs>,
+    /// Distinguishes the database from all others, including those it was copied from.
+    pub(crate) identity: DatabaseId,
     pub(crate) log: Log,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) tree: Tree,

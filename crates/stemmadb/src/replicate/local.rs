@@ -19,7 +19,7 @@ use crate::{Blob, Error, Result};
 
 impl Peer for Database {
     fn identity(&self) -> Result<String> {
-        let id = self.store().parts.log.database_id();
+        let id = self.store().parts.identity;
         Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 

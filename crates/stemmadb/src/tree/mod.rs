@@ -24,6 +24,7 @@ mod batch;
 mod block;
 mod cache;
 mod directory;
+mod export;
 mod filter;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -47,6 +48,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use batch::TreeTransaction;
 pub(crate) use block::{common_prefix, key_head};
+pub(crate) use export::TreeExport;
 pub(crate) use merge::Scan;
 pub(crate) use merging::MergeGoal;
 pub(crate) use version::TreeSnapshot;

@@ -419,6 +419,11 @@ impl RunFile {
         RunFile { directory, path, record, opened, file, is_obsolete }
     }
 
+    /// Its name, relative to the database directory.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn record(&self) -> &FileRecord {
         &self.record
     }

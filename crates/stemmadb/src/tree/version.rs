@@ -11,6 +11,7 @@ use super::lookup::BatchLookup;
 use super::manifest::{RunRecord, SliceRecord};
 use super::merge::{MergeCursor, Scan};
 use super::run::{Bounds, Run};
+use super::run_file::RunFile;
 use super::{ClosedFlag, Direction, MergeOperator, Slice, TABLE_BYTES, Table, filter, is_crossed};
 use crate::Result;
 
@@ -52,6 +53,12 @@ pub(crate) struct TreeSnapshot {
 impl TreeSnapshot {
     pub(super) fn new(version: Arc<Version>, operator: Arc<dyn MergeOperator>, closed: Arc<ClosedFlag>) -> Self {
         TreeSnapshot { version, operator, closed }
+    }
+
+    /// Its files, each once.
+    pub(super) fn files(&self) -> impl Iterator<Item = &RunFile> {
+        let mut seen = HashSet::new();
+        self.version.runs.iter().flat_map(|run| run.files()).filter(move |file| seen.insert(file.record().number))
     }
 
     /// Counts the commits before it: snapshots of one tree with the same number have the same rows.

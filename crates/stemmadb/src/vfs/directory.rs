@@ -36,7 +36,7 @@ pub(super) enum Access {
 }
 
 /// An open directory.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     handle: Handle,
     /// Whether this handle holds the lock: the system's lock does not exclude the handle that holds it.
     is_locked: AtomicBool,
@@ -203,6 +203,20 @@ mod relative {
             Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?)
         }
 
+        pub(crate) fn remove_directory(&self, name: &str) -> io::Result<()> {
+            Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::REMOVEDIR)?)
+        }
+
+        /// Gives the file `from` of `source` a second name here; false if links between the two are not possible.
+        pub(crate) fn link_from(&self, source: &Handle, from: &str, to: &str) -> io::Result<bool> {
+            use rustix::io::Errno;
+            match rustix::fs::linkat(&source.directory, from, &self.directory, to, AtFlags::empty()) {
+                Ok(()) => Ok(true),
+                Err(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        }
+
         /// Flushes the names in a directory.
         pub(crate) fn sync(&self, name: &str) -> io::Result<()> {
             if name.is_empty() { self.directory.sync_all() } else { self.subdirectory(name)?.sync_all() }
@@ -282,6 +296,15 @@ mod by_path {
 
         pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
             std::fs::remove_file(self.0.join(name))
+        }
+
+        pub(crate) fn remove_directory(&self, name: &str) -> io::Result<()> {
+            std::fs::remove_dir(self.0.join(name))
+        }
+
+        /// Links are not used where the number of a file's names can't be read.
+        pub(crate) fn link_from(&self, _source: &Handle, _from: &str, _to: &str) -> io::Result<bool> {
+            Ok(false)
         }
 
         /// A directory can't be opened for flushing; the file system journals its names.

@@ -74,6 +74,21 @@ impl Vfs for DiskVfs {
         self.directory.lock(name, LockMode::Exclusive)
     }
 
+    fn remove_dir(&self, name: &str) -> io::Result<()> {
+        self.directory.handle().remove_directory(name)
+    }
+
+    fn link_from(&self, source: &dyn Vfs, from: &str, to: &str) -> io::Result<bool> {
+        match source.linkable_directory() {
+            Some(source) => self.directory.handle().link_from(source.handle(), from, to),
+            None => Ok(false),
+        }
+    }
+
+    fn linkable_directory(&self) -> Option<&Directory> {
+        Some(&self.directory)
+    }
+
     fn is_persistent(&self) -> bool {
         true
     }
@@ -127,6 +142,11 @@ impl VfsFile for DiskFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    #[cfg(unix)]
+    fn is_shared(&self) -> io::Result<bool> {
+        Ok(std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) > 1)
     }
 }
 

@@ -146,6 +146,16 @@ enum AddedName {
     Directory,
 }
 
+impl NameChange {
+    /// The renaming of a directory, with everything in it.
+    fn is_move(&self) -> Option<(&str, &str)> {
+        match (&self.removed, &self.added) {
+            (Some(from), Some((to, AddedName::Directory))) => Some((from, to)),
+            _ => None,
+        }
+    }
+}
+
 struct PlannedFailure {
     call: Call,
     at: u64,
@@ -340,8 +350,12 @@ impl SimulatedDisk {
 
 impl Names {
     fn apply(&mut self, change: &NameChange) {
+        if let Some((from, to)) = change.is_move() {
+            return self.move_directory(from, to);
+        }
         if let Some(removed) = &change.removed {
             self.files.remove(removed);
+            self.directories.remove(removed);
         }
         match &change.added {
             Some((name, AddedName::File(number))) => {
@@ -354,6 +368,24 @@ impl Names {
             None => {}
         }
     }
+}
+
+impl Names {
+    fn move_directory(&mut self, from: &str, to: &str) {
+        // A crash may have preserved this change without those that emptied the new name.
+        self.files.retain(|name, _| !is_in(name, to));
+        let moved = |name: &String| match is_in(name, from) {
+            true => format!("{to}{}", &name[from.len()..]),
+            false => name.clone(),
+        };
+        self.files = self.files.iter().map(|(name, number)| (moved(name), *number)).collect();
+        self.directories = self.directories.iter().map(moved).collect();
+    }
+}
+
+/// Whether `name` is the directory, or is in it.
+fn is_in(name: &str, directory: &str) -> bool {
+    name.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl FileState {
@@ -508,6 +540,14 @@ impl Vfs for FaultVfs {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut disk = self.disk.lock();
         disk.record_call(Call::Rename)?;
+        if disk.names.directories.contains(from) {
+            if disk.names.files.keys().any(|name| is_in(name, to)) {
+                return Err(io::ErrorKind::DirectoryNotEmpty.into());
+            }
+            let added = Some((to.to_owned(), AddedName::Directory));
+            disk.change_names(NameChange { directory: parent(to).to_owned(), removed: Some(from.to_owned()), added });
+            return Ok(());
+        }
         let number = *disk.names.files.get(from).ok_or(io::ErrorKind::NotFound)?;
         let added = Some((to.to_owned(), AddedName::File(number)));
         disk.change_names(NameChange { directory: parent(to).to_owned(), removed: Some(from.to_owned()), added });
@@ -520,6 +560,23 @@ impl Vfs for FaultVfs {
         if !disk.names.files.contains_key(name) {
             disk.missed_remove_count += u64::from(name.ends_with(".run"));
             return Err(io::ErrorKind::NotFound.into());
+        }
+        let removed = Some(name.to_owned());
+        disk.change_names(NameChange { directory: parent(name).to_owned(), removed, added: None });
+        Ok(())
+    }
+
+    fn remove_dir(&self, name: &str) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::Remove)?;
+        if disk.names.files.contains_key(name) {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        if !disk.names.directories.contains(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if disk.names.files.keys().chain(&disk.names.directories).any(|other| other != name && is_in(other, name)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
         let removed = Some(name.to_owned());
         disk.change_names(NameChange { directory: parent(name).to_owned(), removed, added: None });

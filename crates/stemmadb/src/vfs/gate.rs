@@ -10,6 +10,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::directory::Directory;
 use super::{Vfs, VfsFile, VfsLock};
 use crate::error::DatabaseClosed;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -118,6 +119,20 @@ impl<V: Vfs> Vfs for GatedVfs<V> {
         self.inner.lock(name)
     }
 
+    fn remove_dir(&self, name: &str) -> io::Result<()> {
+        let _running = self.gate.enter()?;
+        self.inner.remove_dir(name)
+    }
+
+    fn link_from(&self, source: &dyn Vfs, from: &str, to: &str) -> io::Result<bool> {
+        let _running = self.gate.enter()?;
+        self.inner.link_from(source, from, to)
+    }
+
+    fn linkable_directory(&self) -> Option<&Directory> {
+        self.inner.linkable_directory()
+    }
+
     fn is_persistent(&self) -> bool {
         self.inner.is_persistent()
     }
@@ -152,5 +167,10 @@ impl VfsFile for GatedFile {
     fn len(&self) -> io::Result<u64> {
         let _running = self.gate.enter()?;
         self.inner.len()
+    }
+
+    fn is_shared(&self) -> io::Result<bool> {
+        let _running = self.gate.enter()?;
+        self.inner.is_shared()
     }
 }

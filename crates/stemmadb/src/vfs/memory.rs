@@ -90,6 +90,13 @@ impl Vfs for MemoryVfs {
         Ok(Box::new(MemoryLock(Arc::clone(&self.locked))))
     }
 
+    fn remove_dir(&self, name: &str) -> io::Result<()> {
+        match self.names.lock().directories.remove(name) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
     fn is_persistent(&self) -> bool {
         false
     }

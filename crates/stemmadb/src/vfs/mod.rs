@@ -17,6 +17,7 @@ mod gate;
 mod memory;
 mod open_files;
 mod read_only;
+mod subdirectory;
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use crate::{Error, Result};
 
 pub(crate) use cached_file::CachedFile;
+use directory::Directory;
 pub(crate) use disk::DiskVfs;
 #[cfg(any(test, feature = "testing", fuzzing))]
 pub use fault::{Call, Failure, FaultVfs, Random};
@@ -32,6 +34,7 @@ pub(crate) use memory::MemoryVfs;
 pub(crate) use open_files::files_are_scarce;
 pub use open_files::{OpenFileLimit, is_exhausted, open_file_count};
 pub(crate) use read_only::ReadOnlyVfs;
+pub(crate) use subdirectory::{Subdirectory, remove_recursively};
 
 /// The file whose lock shows that a process of an earlier version has the database open.
 const LOCK: &str = "LOCK";
@@ -62,6 +65,20 @@ pub(crate) trait Vfs: Send + Sync {
     /// Acquires the exclusive lock of the whole database; [`io::ErrorKind::WouldBlock`] if it is held.
     fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>>;
 
+    /// Removes an empty directory.
+    fn remove_dir(&self, name: &str) -> io::Result<()>;
+
+    /// Gives the file `from` of another directory a second name here, `to`, which must be free: a hard link. Returns
+    /// false if the two are not on one file system, or links are not possible. The caller flushes the name.
+    fn link_from(&self, _source: &dyn Vfs, _from: &str, _to: &str) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// The directory on disk, if its files can be linked.
+    fn linkable_directory(&self) -> Option<&Directory> {
+        None
+    }
+
     /// Whether files outlive the process. If not, nothing is preallocated, recycled or zeroed, since that would only
     /// cost memory.
     fn is_persistent(&self) -> bool;
@@ -83,6 +100,11 @@ pub(crate) trait VfsFile: Send + Sync {
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
     fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has other names, in this directory or another one: then its bytes must not change.
+    fn is_shared(&self) -> io::Result<bool> {
+        Ok(false)
+    }
 }
 
 /// Holds a lock until dropped.

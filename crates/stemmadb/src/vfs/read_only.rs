@@ -108,6 +108,10 @@ impl Vfs for ReadOnlyVfs {
         self.directory.lock(name, LockMode::Shared)
     }
 
+    fn remove_dir(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     fn is_persistent(&self) -> bool {
         false
     }

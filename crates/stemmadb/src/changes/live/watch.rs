@@ -88,7 +88,7 @@ impl Watch {
 
     pub(crate) fn resume(store: &Arc<Store>, hub: &Arc<Hub>, suspended: SuspendedWatch) -> Result<Self> {
         let SuspendedWatch { query, members, position, database_id } = suspended;
-        if database_id != store.parts.log.database_id() || position > store.parts.publisher.published() {
+        if database_id != store.parts.identity || position > store.parts.publisher.published() {
             return Err(Error::invalid("the watch was suspended in another database, or in a later state of this one")
                 .with_hint("begin a new watch: its first delta is the whole answer"));
         }
@@ -166,7 +166,7 @@ impl Watch {
         }
         let store = self.store()?;
         store.parts.refuse_if_closed()?;
-        let database_id = store.parts.log.database_id();
+        let database_id = store.parts.identity;
         let (query, members, position) = (self.query.clone(), self.members.clone(), self.position);
         Ok(SuspendedWatch { query, members, position, database_id })
     }

@@ -127,6 +127,10 @@ impl Vfs for Watched {
         self.around(|disk| disk.remove(name))
     }
 
+    fn remove_dir(&self, name: &str) -> io::Result<()> {
+        self.around(|disk| disk.remove_dir(name))
+    }
+
     fn sync_dir(&self, directory: &str) -> io::Result<()> {
         self.around(|disk| disk.sync_dir(directory))
     }

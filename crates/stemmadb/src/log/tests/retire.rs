@@ -162,3 +162,46 @@ fn empty_segment_is_not_rolled() {
     assert_eq!(log.segments().len(), segments.len() + 1);
     assert!(log.durable() == log.end() && log.written() == log.end());
 }
+
+/// The file of a segment that a backup has linked keeps its bytes, whatever becomes of the segment.
+#[cfg(unix)]
+#[test]
+fn shared_file_is_never_written_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(DiskVfs::new(&directory.path().join("db")).unwrap());
+    let backup = DiskVfs::new(&directory.path().join("backup")).unwrap();
+    let link = |from: &str, to: &str| assert!(backup.link_from(&*vfs, from, to).unwrap());
+    let bytes = |name: &str| std::fs::read(directory.path().join("backup").join(name)).unwrap();
+    let (log, _) = collect(&vfs, small()).unwrap();
+    fill(&log, 4, 0);
+    let expected: Vec<_> = (1..=3)
+        .map(|number| std::fs::read(directory.path().join("db").join(segment_file_name(number))).unwrap())
+        .collect();
+
+    // Linked before it is retired: it is not kept for reuse.
+    link(&segment_file_name(1), "1");
+    log.retire(1).unwrap();
+    assert_eq!(free_names(&*vfs), 0);
+    // Linked after it is retired, while it waits for its reader.
+    let held = log.segments_snapshot();
+    log.retire(2).unwrap();
+    link("log/free-0000000002", "2");
+    drop(held);
+    fill(&log, 6, 1000);
+    assert_eq!((log.statistics().recycle_count, free_names(&*vfs)), (0, 0));
+    // The same with a reopening in between.
+    log.retire(3).unwrap();
+    link("log/free-0000000003", "3");
+    drop(log);
+    let (log, _) = collect(&vfs, small()).unwrap();
+    assert_eq!(free_names(&*vfs), 0);
+    fill(&log, 9, 2000);
+    for (number, expected) in expected.iter().enumerate() {
+        assert!(bytes(&(number + 1).to_string()) == *expected, "segment {} was written to", number + 1);
+    }
+
+    // A file that is not shared is reused.
+    log.retire(4).unwrap();
+    fill(&log, 10, 3000);
+    assert_eq!(log.statistics().recycle_count, 1);
+}

@@ -1,0 +1,125 @@
+//! Branches: writable copies of an open database that share its files.
+//!
+//! Invariant: a file that a branch shares is never written to, by neither side. The last segment of a branch, to which
+//! it appends, is therefore a copy; and so is the manifest of the tree.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cut::{CopiedSegment, cut};
+use super::destination::{Destination, create_directories, flush_directories, open_copy};
+use super::restore::At;
+use super::transfer::{SegmentReader, open_file, write_all};
+use crate::engine::{Store, StoreExport};
+use crate::log::segment_file_name;
+use crate::revision::Sequence;
+use crate::vfs::Vfs;
+use crate::{Error, ErrorKind, Result};
+
+/// A longer active segment is sealed first, so that it is linked instead of copied.
+const COPIED_BYTES_MAX: u64 = 4 << 20;
+
+/// Creates a branch of an open database in `directory`.
+///
+/// # Errors
+/// `Invalid` if the directory exists or the state is a backup; `NotFound` if the log does not have the state any more;
+/// `Unavailable` if files can't be written.
+pub(crate) fn branch(store: &Store, directory: &Path, at: At) -> Result<()> {
+    branch_to(store, &Destination::on_disk(directory)?, at)
+}
+
+pub(super) fn branch_to(store: &Store, destination: &Destination, at: At) -> Result<()> {
+    let at = match at {
+        At::Latest => None,
+        At::Sequence(sequence) => Some(sequence),
+        At::Backup(_) => {
+            return Err(
+                Error::invalid("a branch begins at a sequence, not at a backup").with_hint("restore the backup")
+            );
+        }
+    };
+    store.seal_segment_longer_than(COPIED_BYTES_MAX)?;
+    let export = store.export(None)?;
+    if let Some(at) = at.filter(|at| *at > export.sequence) {
+        let message = format!("sequence {} does not exist yet: the newest is {}", at.get(), export.sequence.get());
+        return Err(Error::not_found(message));
+    }
+    let older = at.filter(|at| *at < export.sequence);
+    destination.fill(false, |vfs| fill(vfs, &export, older))
+}
+
+fn fill(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<Sequence>) -> Result<()> {
+    let contents: Vec<String> = export.blobs.iter().map(|blob| blob.digest().file_name()).collect();
+    let files = if older.is_none() { export.tree.files() } else { Vec::new() };
+    let segment = segment_file_name(1);
+    let names = contents.iter().chain(files.iter().map(|(name, _)| name)).chain([&segment]);
+    let directories = create_directories(&**vfs, names.map(String::as_str))?;
+    copy_log(vfs, export)?;
+    for name in &contents {
+        link_or_copy(vfs, &export.vfs, name, &mut || Ok(Box::new(open_file(&*export.vfs, name)?)))?;
+    }
+    for (name, _) in &files {
+        let source = export.tree.vfs();
+        link_or_copy(vfs, source, name, &mut || Ok(Box::new(open_file(&**source, name)?)))?;
+    }
+    flush_directories(&**vfs, &directories)?;
+    match older {
+        None if files.is_empty() => Ok(()),
+        None => export.tree.write_manifest(vfs.clone()),
+        Some(sequence) => cut_at(vfs, export, sequence),
+    }
+}
+
+fn copy_log(vfs: &Arc<dyn Vfs>, export: &StoreExport) -> Result<()> {
+    let last = export.segments.len().saturating_sub(1);
+    for (index, segment) in export.segments.iter().enumerate() {
+        let name = segment_file_name(segment.number());
+        let mut content =
+            || -> Result<Box<dyn Read + '_>> { Ok(Box::new(SegmentReader::new(segment, 0, segment.byte_count))) };
+        if index == last || !segment.is_sealed {
+            copy(vfs, &name, &mut *content()?)?;
+        } else {
+            link_or_copy(vfs, &export.vfs, &name, &mut content)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends the log of the branch at a sequence. Its tree is rebuilt, since that of the database is newer.
+fn cut_at(vfs: &Arc<dyn Vfs>, export: &StoreExport, sequence: Sequence) -> Result<()> {
+    let mut segments = Vec::with_capacity(export.segments.len());
+    for segment in &export.segments {
+        let first_sequence = segment.first_sequence()?.map(Sequence::get);
+        segments.push(CopiedSegment { number: segment.number(), first_sequence });
+    }
+    cut(vfs, &segments, sequence)?;
+    match open_copy(vfs, false, &mut |_| ()) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let message = format!("the log does not have sequence {} any more: {}", sequence.get(), error.message());
+            Err(Error::not_found(message).with_hint("restore a backup from that time, or branch at a later sequence"))
+        }
+        opened => opened.map(|_| ()),
+    }
+}
+
+/// The content of a file, opened when it is copied.
+type Content<'a> = dyn FnMut() -> Result<Box<dyn Read + 'a>> + 'a;
+
+/// Gives the file `name` of `source` the same name in `vfs`, or copies it if links are not possible.
+fn link_or_copy(vfs: &Arc<dyn Vfs>, source: &Arc<dyn Vfs>, name: &str, content: &mut Content<'_>) -> Result<()> {
+    match vfs.link_from(&**source, name, name) {
+        Ok(true) => Ok(()),
+        // A segment that was retired since has another name, or none.
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format_args!("link {name}"), error))
+        }
+        _ => copy(vfs, name, &mut *content()?),
+    }
+}
+
+fn copy(vfs: &Arc<dyn Vfs>, name: &str, content: &mut dyn Read) -> Result<()> {
+    let file = vfs.create(name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
+    write_all(&file, name, 0, content, &mut |_| ())?;
+    file.sync_data().map_err(|error| Error::io(format_args!("flush {name}"), error))
+}

@@ -1,0 +1,394 @@
+//! Making a backup.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use uuid::Uuid;
+
+use super::clean::clean;
+use super::manifest::{self, ContentEntry, FILES, FileEntry, Manifest, SegmentEntry, name_of};
+use super::target::{LocalFile, Target};
+use super::transfer::{Hashing, SegmentReader, fingerprint, open_file, range_hash};
+use crate::engine::{Store, StoreExport};
+use crate::log::{Blob, DatabaseId, ExportedSegment};
+use crate::options::Progress;
+use crate::revision::Sequence;
+use crate::{Error, ErrorKind, Result};
+
+/// Options of a backup.
+#[derive(Debug, Clone, Default)]
+pub struct BackupOptions {
+    keep: Option<usize>,
+    supersedes: bool,
+}
+
+impl BackupOptions {
+    /// The default options: all backups are kept.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps the newest `count` backups, at least one, and deletes older ones after the new one is complete.
+    #[must_use]
+    pub fn keep(mut self, count: usize) -> Self {
+        self.keep = Some(count.max(1));
+        self
+    }
+
+    /// Sets whether earlier backups are deleted that the new one makes superfluous, because every sequence that they
+    /// have can be restored from it; false by default.
+    #[must_use]
+    pub fn supersede(mut self, supersedes: bool) -> Self {
+        self.supersedes = supersedes;
+        self
+    }
+}
+
+/// A backup that was made.
+///
+/// Returned by [`Maintenance::backup`](crate::handles::Maintenance::backup).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// The number of the backup in its target.
+    pub number: u64,
+    /// The newest sequence that it contains.
+    pub sequence: Sequence,
+    /// Bytes that were written to the target.
+    pub copied_bytes: u64,
+    /// Bytes of files that were linked instead.
+    pub linked_bytes: u64,
+    /// Bytes of all files of the backup, including those that earlier backups had.
+    pub byte_count: u64,
+    /// Older backups that were deleted.
+    pub deleted_count: u64,
+    /// Why files or backups that are not needed any more could not be deleted. The backup itself is complete.
+    pub cleanup_error: Option<Error>,
+}
+
+/// Makes a backup of an open database.
+///
+/// # Errors
+/// `Locked` or `Conflict` if there is another writer to the target; `Invalid` if it has backups of another database;
+/// `Unavailable` if the target can't be read or written; `Corrupt` if the database is damaged.
+pub(crate) fn back_up(
+    store: &Store,
+    target: &dyn Target,
+    options: &BackupOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<BackupReport> {
+    let _lock = target.lock()?;
+    let known = KnownTarget::read(store, target)?;
+    let export = store.export(None)?;
+    let writer = Uuid::new_v4().simple().to_string();
+    let shipped = ship(store, target, &export, &known, &writer, progress)?;
+    let cleaned = clean(target, &shipped.manifest, options.keep, options.supersedes, &known.files);
+    shipped.report(cleaned)
+}
+
+/// What a writer knows of its target.
+pub(super) struct KnownTarget {
+    /// The number of the newest manifest; 0 if there is none.
+    pub(super) number: u64,
+    /// Who made the newest backup.
+    pub(super) writer: Option<String>,
+    /// The newest backup of this database with this identity.
+    pub(super) newest: Option<Manifest>,
+    /// Whether this process wrote it, of the database that it still has open.
+    pub(super) is_ours: bool,
+    /// The files in the target.
+    pub(super) files: Vec<String>,
+}
+
+impl KnownTarget {
+    pub(super) fn read(store: &Store, target: &dyn Target) -> Result<Self> {
+        let numbers = manifest::numbers(target)?;
+        let newest = manifest::newest(target, &numbers)?;
+        let (database, identity) = ids(store);
+        if newest.as_ref().is_some_and(|newest| newest.database != database) {
+            return Err(Error::invalid(format!("{} has backups of another database", target.describe()))
+                .with_hint("name another target: each database has its own"));
+        }
+        Ok(KnownTarget {
+            number: numbers.last().copied().unwrap_or(0),
+            writer: newest.as_ref().map(|newest| newest.writer.clone()),
+            newest: newest.filter(|newest| newest.identity == identity),
+            is_ours: false,
+            files: target.list(&format!("{FILES}/"))?,
+        })
+    }
+
+    /// What its writer knows after a backup.
+    pub(super) fn after(self, newest: Manifest) -> Self {
+        let mut files = self.files;
+        files.extend(newest.files().map(|file| file.name.clone()));
+        files.sort_unstable();
+        files.dedup();
+        let (number, writer) = (newest.backup, Some(newest.writer.clone()));
+        KnownTarget { number, writer, newest: Some(newest), is_ours: true, files }
+    }
+}
+
+/// The ids of the log and of the database.
+fn ids(store: &Store) -> (String, String) {
+    (hexadecimal(&store.parts.log.database_id()), hexadecimal(&store.parts.identity))
+}
+
+fn hexadecimal(id: &DatabaseId) -> String {
+    id.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+/// A backup whose manifest was written.
+pub(super) struct Shipped {
+    pub(super) manifest: Manifest,
+    copied_bytes: u64,
+    linked_bytes: u64,
+}
+
+impl Shipped {
+    /// The report; the error of a writer that another one has replaced.
+    pub(super) fn report(self, cleaned: Result<u64>) -> Result<BackupReport> {
+        let (deleted_count, cleanup_error) = match cleaned {
+            Ok(count) => (count, None),
+            Err(error) if error.kind() == ErrorKind::Conflict => return Err(error),
+            Err(error) => (0, Some(error)),
+        };
+        Ok(BackupReport {
+            number: self.manifest.backup,
+            sequence: self.manifest.sequence(),
+            copied_bytes: self.copied_bytes,
+            linked_bytes: self.linked_bytes,
+            byte_count: self.manifest.byte_count(),
+            deleted_count,
+            cleanup_error,
+        })
+    }
+}
+
+/// The error of the writer that was second to create a manifest.
+pub(super) fn fenced(target: &dyn Target, number: u64) -> Error {
+    Error::conflict(format!("another writer has made backup {number} in {}", target.describe()))
+        .with_hint("let one process make the backups of a database")
+}
+
+/// Writes the files that the target lacks, and then the manifest of a new backup.
+pub(super) fn ship(
+    store: &Store,
+    target: &dyn Target,
+    export: &StoreExport,
+    known: &KnownTarget,
+    writer: &str,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Shipped> {
+    let number = known.number + 1;
+    let (database, identity) = ids(store);
+    let mut shipment = Shipment {
+        target,
+        export,
+        known,
+        prefix: format!("{FILES}/{number:010}-{}", &Uuid::new_v4().simple().to_string()[..8]),
+        progress,
+        done: Progress { done: 0, total: 0 },
+        copied_bytes: 0,
+        linked_bytes: 0,
+    };
+    let mut manifest = Manifest::new(number, database, identity, writer);
+    manifest.created_ms = store.parts.options.clock.now_ms();
+    manifest.last_sequence = export.sequence.get();
+    let plans = export.segments.iter().map(|segment| shipment.plan(segment)).collect::<Result<Vec<_>>>()?;
+    if let Some(newest) = &known.newest
+        && is_continued(newest, export, &plans)
+    {
+        manifest.chain = newest.chain;
+    }
+    shipment.done.total = shipment.bytes_to_put(&plans);
+    for (segment, plan) in export.segments.iter().zip(plans) {
+        manifest.segments.push(shipment.segment(segment, plan)?);
+    }
+    manifest.contents = shipment.contents()?;
+    let Shipment { copied_bytes, linked_bytes, .. } = shipment;
+    // A backup is complete once its manifest exists, so everything else has to be durable before.
+    target.flush()?;
+    if !target.put_new(&name_of(number), &manifest.encode()?)? {
+        return Err(fenced(target, number));
+    }
+    Ok(Shipped { manifest, copied_bytes, linked_bytes })
+}
+
+/// What is done with a segment.
+enum Plan {
+    /// The target has all of it.
+    Reuse(SegmentEntry),
+    /// The target has its beginning.
+    Append(SegmentEntry),
+    /// All of it is put.
+    Put { replaces_other: bool },
+}
+
+/// Whether the log continues that of the newest backup: it has everything of it, unchanged.
+fn is_continued(newest: &Manifest, export: &StoreExport, plans: &[Plan]) -> bool {
+    newest.sequence() <= export.sequence
+        && newest.end() <= export.end
+        && !plans.iter().any(|plan| matches!(plan, Plan::Put { replaces_other: true }))
+}
+
+/// A backup that is being written.
+struct Shipment<'a> {
+    target: &'a dyn Target,
+    export: &'a StoreExport,
+    known: &'a KnownTarget,
+    /// Begins the names of its files, which no other writer uses.
+    prefix: String,
+    progress: &'a mut dyn FnMut(Progress),
+    done: Progress,
+    copied_bytes: u64,
+    linked_bytes: u64,
+}
+
+impl Shipment<'_> {
+    /// Compares a segment with that of the newest backup. Within one process, the target has what was put there;
+    /// otherwise the database may be a copy that went another way, so bytes are compared.
+    fn plan(&self, segment: &ExportedSegment) -> Result<Plan> {
+        let stored = self.known.newest.as_ref().and_then(|newest| newest.segment(segment.number()));
+        let Some(stored) = stored else { return Ok(Plan::Put { replaces_other: false }) };
+        if stored.length > segment.byte_count || stored.is_sealed && !segment.is_sealed {
+            return Ok(Plan::Put { replaces_other: true });
+        }
+        let is_same = self.known.is_ours
+            || match &stored.fingerprint {
+                Some(stored) => *stored == fingerprint(segment)?,
+                None => has_same_parts(stored, segment)?,
+            };
+        Ok(match (is_same, stored.is_sealed || !segment.is_sealed && stored.length == segment.byte_count) {
+            (false, _) => Plan::Put { replaces_other: true },
+            (true, true) => Plan::Reuse(stored.clone()),
+            (true, false) if segment.is_sealed => Plan::Put { replaces_other: false },
+            (true, false) => Plan::Append(stored.clone()),
+        })
+    }
+
+    fn bytes_to_put(&self, plans: &[Plan]) -> u64 {
+        let bytes = |(segment, plan): (&ExportedSegment, &Plan)| match plan {
+            Plan::Reuse(_) => 0,
+            Plan::Append(stored) => segment.byte_count - stored.length,
+            Plan::Put { .. } => segment.byte_count,
+        };
+        self.export.segments.iter().zip(plans).map(bytes).sum()
+    }
+
+    fn segment(&mut self, segment: &ExportedSegment, plan: Plan) -> Result<SegmentEntry> {
+        let number = segment.number();
+        match plan {
+            Plan::Reuse(stored) => Ok(stored),
+            Plan::Append(mut stored) => {
+                let name = format!("{}-log-{number:010}-{:010}", self.prefix, stored.length);
+                stored.parts.push(self.copy_range(name, segment, stored.length)?);
+                stored.length = segment.byte_count;
+                stored.first_sequence = segment.first_sequence()?.map(Sequence::get);
+                Ok(stored)
+            }
+            Plan::Put { .. } => {
+                let name = format!("{}-log-{number:010}", self.prefix);
+                let file = match segment.is_sealed {
+                    true => self.link(&name, segment.file_name(), segment.byte_count)?,
+                    false => None,
+                };
+                let file = file.map_or_else(|| self.copy_range(name, segment, 0), Ok)?;
+                Ok(SegmentEntry {
+                    number,
+                    length: segment.byte_count,
+                    is_sealed: segment.is_sealed,
+                    first_sequence: segment.first_sequence()?.map(Sequence::get),
+                    fingerprint: if segment.is_sealed { Some(fingerprint(segment)?) } else { None },
+                    parts: vec![file],
+                })
+            }
+        }
+    }
+
+    /// The contents of attachments. Those of the newest backup are used as they are: their names are their hashes.
+    fn contents(&mut self) -> Result<Vec<ContentEntry>> {
+        let newest = self.known.newest.as_ref();
+        let stored: HashMap<&str, &ContentEntry> =
+            newest.iter().flat_map(|newest| &newest.contents).map(|content| (&*content.digest, content)).collect();
+        let mut entries = Vec::with_capacity(self.export.blobs.len());
+        for blob in &self.export.blobs {
+            let digest = blob.digest().to_string();
+            entries.push(match stored.get(&*digest) {
+                Some(stored) => (*stored).clone(),
+                None => ContentEntry { file: self.content(blob)?, digest },
+            });
+        }
+        entries.sort_by(|left, right| left.digest.cmp(&right.digest));
+        Ok(entries)
+    }
+
+    fn content(&mut self, blob: &Blob) -> Result<FileEntry> {
+        let file_name = blob.digest().file_name();
+        let name = format!("{}-content-{}", self.prefix, blob.digest());
+        let file = open_file(&*self.export.vfs, &file_name)?;
+        let length = file.file.len().map_err(|error| Error::io(format_args!("examine {file_name}"), error))?;
+        self.done.total += length;
+        if let Some(linked) = self.link(&name, &file_name, length)? {
+            return Ok(linked);
+        }
+        let mut hashing = Hashing::new(file);
+        self.target.put(&name, &mut hashing)?;
+        self.copied(name, hashing, length)
+    }
+
+    /// Links a file that never changes; none if that is not possible.
+    fn link(&mut self, name: &str, file_name: &str, length: u64) -> Result<Option<FileEntry>> {
+        let file = LocalFile { vfs: &*self.export.vfs, name: file_name };
+        match self.target.put_linked(name, &file) {
+            Ok(true) => {
+                self.linked_bytes += length;
+                self.show(length);
+                Ok(Some(FileEntry { name: name.to_owned(), length, hash: None }))
+            }
+            Ok(false) => Ok(None),
+            // A segment that was retired since: its file has another name, or none.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies a segment from `offset` on.
+    fn copy_range(&mut self, name: String, segment: &ExportedSegment, offset: u64) -> Result<FileEntry> {
+        let mut hashing = Hashing::new(SegmentReader::new(segment, offset, segment.byte_count));
+        self.target.put(&name, &mut hashing)?;
+        self.copied(name, hashing, segment.byte_count - offset)
+    }
+
+    fn copied<R: std::io::Read>(&mut self, name: String, hashing: Hashing<R>, length: u64) -> Result<FileEntry> {
+        if hashing.length != length {
+            let what = format!("{} took {} of the {length} bytes of {name}", self.target.describe(), hashing.length);
+            return Err(Error::unavailable(what));
+        }
+        self.copied_bytes += length;
+        self.show(length);
+        Ok(FileEntry { name, length, hash: Some(hashing.hash()) })
+    }
+
+    fn show(&mut self, byte_count: u64) {
+        self.done.done += byte_count;
+        (self.progress)(self.done);
+    }
+}
+
+/// Whether a segment begins with the bytes that a backup has of it.
+fn has_same_parts(stored: &SegmentEntry, segment: &ExportedSegment) -> Result<bool> {
+    let mut offset = 0;
+    for part in &stored.parts {
+        if part.hash.as_ref() != Some(&range_hash(segment, offset, part.length)?) {
+            return Ok(false);
+        }
+        offset += part.length;
+    }
+    Ok(true)
+}

@@ -1,0 +1,197 @@
+//! Restores to any sequence are equal to naive copies.
+
+use super::*;
+
+/// How many sequences each test restores: `STEMMA_RESTORES`, 40 by default.
+fn restore_count() -> u64 {
+    std::env::var("STEMMA_RESTORES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
+}
+
+/// With continuous shipping, every sequence can be restored, whatever compaction removed meanwhile.
+#[test]
+fn every_sequence_can_be_restored_from_shipments() {
+    let mut random = Random::new(11);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    let mut shipper = Shipper::new(db.store(), &target, None);
+    let mut copies: BTreeMap<Sequence, Content> = BTreeMap::new();
+    let mut sizes = Vec::new();
+    shipper.ship().unwrap();
+    for round in 0..12 {
+        for _ in 0..40 {
+            write(&db, &mut random);
+            copies.insert(sequence(&db), content(&db));
+        }
+        if round % 3 == 1 {
+            db.maintenance().compact().unwrap();
+        }
+        if round % 2 == 1 {
+            let shipment = shipper.ship().unwrap();
+            assert_eq!(shipment.sequence, sequence(&db));
+            assert!(shipment.cleanup_error.is_none());
+        }
+        sizes.push(db.info().unwrap().segment_count);
+    }
+    assert!(!sizes.is_sorted(), "compaction removed segments: {sizes:?}");
+    let sequences: Vec<Sequence> = copies.keys().copied().collect();
+    for _ in 0..restore_count() {
+        let at = sequences[random.below(sequences.len() as u64) as usize];
+        let (report, copy) = restored(&target, At::Sequence(at)).unwrap_or_else(|error| panic!("{at:?}: {error}"));
+        assert_eq!((report.sequence, sequence(&copy)), (at, at));
+        assert!(report.check.unwrap().is_sound());
+        // The content of a file that was stored and removed between two shipments is not kept.
+        assert_eq!(content(&copy), copies[&at], "at {at:?}");
+    }
+    assert!(verify(&target).unwrap().is_sound());
+}
+
+/// Without compaction between them, backups have every sequence too; compaction may leave gaps, which are reported.
+#[test]
+fn backups_restore_their_own_sequences_and_those_between_them() {
+    let mut random = Random::new(12);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    let mut copies: BTreeMap<Sequence, (Content, bool)> = BTreeMap::new();
+    let mut ends = Vec::new();
+    for round in 0..8 {
+        let is_compacted = round % 4 == 2;
+        for _ in 0..40 {
+            write(&db, &mut random);
+            copies.insert(sequence(&db), (content(&db), is_compacted));
+        }
+        if is_compacted {
+            db.maintenance().compact().unwrap();
+        }
+        let report = back_up_to(&db, &target).unwrap();
+        assert_eq!((report.number, report.sequence), (round + 1, sequence(&db)));
+        ends.push((report.number, report.sequence));
+    }
+    for (number, end) in &ends {
+        let (report, copy) = restored(&target, At::Backup(*number)).unwrap();
+        assert_eq!((report.backup, report.sequence), (*number, *end));
+        assert_eq!(content(&copy), copies[end].0);
+        let (_, copy) = restored(&target, At::Sequence(*end)).unwrap();
+        assert_eq!(content(&copy), copies[end].0);
+    }
+    let sequences: Vec<Sequence> = copies.keys().copied().collect();
+    let mut lost_count = 0;
+    for _ in 0..restore_count() {
+        let at = sequences[random.below(sequences.len() as u64) as usize];
+        let (expected, may_be_lost) = &copies[&at];
+        match restored(&target, At::Sequence(at)) {
+            Ok((_, copy)) => assert_eq!(content(&copy), *expected, "at {at:?}"),
+            Err(error) => {
+                assert!(*may_be_lost && error.kind() == ErrorKind::NotFound, "{at:?}: {error}");
+                assert!(error.hint().is_some_and(|hint| hint.contains("restore backup")), "{error}");
+                lost_count += 1;
+            }
+        }
+    }
+    println!("{lost_count} sequences were removed by compaction before they were backed up");
+    let later = Sequence::new(sequence(&db).get() + 1);
+    assert_eq!(restored(&target, At::Sequence(later)).err().unwrap().kind(), ErrorKind::NotFound);
+    assert_eq!(restored(&target, At::Backup(99)).err().unwrap().kind(), ErrorKind::NotFound);
+}
+
+/// A transaction is restored completely if one of its sequences is asked for.
+#[test]
+fn cut_keeps_whole_transactions() {
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    for round in 0..5 {
+        let insert = |number| crate::Edit::Insert {
+            id: crate::DocumentId::new(format!("{round}-{number}")).unwrap(),
+            body: crate::Value::from_serialize(&serde_json::json!({})).unwrap(),
+        };
+        db.bulk((0..10).map(insert).collect()).unwrap();
+    }
+    back_up_to(&db, &target).unwrap();
+    for (at, expected) in [(1, 10), (5, 10), (10, 10), (11, 20), (50, 50)] {
+        let (report, copy) = restored(&target, At::Sequence(Sequence::new(at))).unwrap();
+        assert_eq!((report.sequence.get(), content(&copy).len()), (expected, expected as usize));
+    }
+    let (_, copy) = restored(&target, At::Sequence(Sequence::ZERO)).unwrap();
+    assert_eq!(content(&copy).len(), 0);
+}
+
+/// A restored database continues in the same target: its backups are those of another history.
+#[test]
+fn restored_database_is_backed_up_to_the_same_target() {
+    let mut random = Random::new(13);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    for _ in 0..3 {
+        (0..50).for_each(|_| write(&db, &mut random));
+        back_up_to(&db, &target).unwrap();
+    }
+    let (_, copy) = restored(&target, At::Sequence(Sequence::new(70))).unwrap();
+    assert_ne!(copy.store().parts.identity, db.store().parts.identity);
+    (0..30).for_each(|_| write(&copy, &mut random));
+    let report = back_up_to(&copy, &target).unwrap();
+    assert_eq!(report.number, 4);
+    let (_, again) = restored(&target, At::Latest).unwrap();
+    assert_eq!(content(&again), content(&copy));
+    let (_, original) = restored(&target, At::Backup(3)).unwrap();
+    assert_eq!(content(&original), content(&db));
+    // The backups of the original are no older states of the copy.
+    let at = Sequence::new(60);
+    let (report, _) = restored(&target, At::Sequence(at)).unwrap();
+    assert_eq!(report.backup, 4);
+}
+
+/// A copy of the files, made without Stemma's knowledge, has the identity of the original. Its backups are complete
+/// nevertheless.
+#[test]
+fn backups_of_a_copy_that_went_another_way_are_complete() {
+    let mut random = Random::new(14);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let db = open(&disk);
+    (0..60).for_each(|_| write(&db, &mut random));
+    db.close().unwrap();
+    let copied = disk.crash_image(1);
+    let (db, copy, target) = (open(&disk), open(&copied), target(&target_disk));
+    for _ in 0..3 {
+        for db in [&db, &copy] {
+            (0..40).for_each(|_| write(db, &mut random));
+            let report = back_up_to(db, &target).unwrap();
+            let (_, restored) = restored(&target, At::Backup(report.number)).unwrap();
+            assert_eq!(content(&restored), content(db));
+        }
+    }
+    assert!(verify(&target).unwrap().is_sound());
+}
+
+#[test]
+fn restore_replaces_nothing_without_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let db = Database::open(path("db")).unwrap();
+    db.insert("a", &serde_json::json!({})).unwrap();
+    db.maintenance().backup(path("backups")).unwrap();
+    let target = DirectoryTarget::open(path("backups")).unwrap();
+    let forced = || RestoreOptions::new().force(true);
+
+    std::fs::create_dir(path("empty")).unwrap();
+    restore(&target, path("empty"), RestoreOptions::new()).unwrap();
+    assert_eq!(restore(&target, path("empty"), RestoreOptions::new()).unwrap_err().kind(), ErrorKind::Invalid);
+    std::fs::create_dir(path("other")).unwrap();
+    std::fs::write(path("other/file"), "x").unwrap();
+    assert_eq!(restore(&target, path("other"), forced()).unwrap_err().kind(), ErrorKind::Invalid);
+    std::fs::write(path("file"), "x").unwrap();
+    assert_eq!(restore(&target, path("file"), forced()).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(restore(&target, path("db"), forced()).unwrap_err().kind(), ErrorKind::Locked);
+
+    db.insert("b", &serde_json::json!({})).unwrap();
+    db.close().unwrap();
+    restore(&target, path("db"), forced()).unwrap();
+    let db = Database::open(path("db")).unwrap();
+    assert!(db.get("a").unwrap().is_some() && db.get("b").unwrap().is_none());
+    let names = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(names.into_iter().all(|name| !name.starts_with('.')), "nothing is left behind");
+
+    // A directory of backups is not a database, and the other way round.
+    assert_eq!(DirectoryTarget::create(path("db")).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(DirectoryTarget::open(path("nothing")).unwrap_err().kind(), ErrorKind::NotFound);
+    let error = target.put("x", &mut &b"x"[..]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "a target opened for reading is not written to");
+}

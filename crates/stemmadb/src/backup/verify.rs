@@ -1,0 +1,225 @@
+//! Verifying backups: every file is read and compared with the manifests, and every frame of the log is checked.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::manifest::{self, ContentEntry, FileEntry, Manifest, SegmentEntry, name_of};
+use super::target::Target;
+use super::transfer::{Hashing, write_all};
+use crate::log::{Digest, is_content_of, read_frames, segment_file_name};
+use crate::options::Progress;
+use crate::vfs::{MemoryVfs, Vfs};
+use crate::{Error, ErrorKind, Result};
+
+/// The result of verifying the backups in a target.
+///
+/// Returned by [`verify`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Backups verified.
+    pub backup_count: u64,
+    /// Files read; a file that several backups share is read once.
+    pub file_count: u64,
+    /// Bytes read.
+    pub byte_count: u64,
+    /// The problems found; empty if every backup can be restored.
+    pub damages: Vec<BackupDamage>,
+}
+
+impl VerifyReport {
+    /// Whether no problem was found.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty()
+    }
+}
+
+/// A file of a backup that is damaged or missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupDamage {
+    /// The oldest backup that needs the file.
+    pub backup: u64,
+    /// The name of the file in the target.
+    pub file: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Reads all backups in a target and reports every damaged or missing file.
+///
+/// # Errors
+/// `NotFound` if there are no backups; `Unavailable` if the target can't be read. Damage is not an error: it is listed
+/// in the report.
+pub fn verify(target: &dyn Target) -> Result<VerifyReport> {
+    verify_with_progress(target, |_| ())
+}
+
+/// Same as [`verify`]; calls `progress` during it, counting bytes.
+///
+/// # Errors
+/// Those of [`verify`].
+pub fn verify_with_progress(target: &dyn Target, mut progress: impl FnMut(Progress)) -> Result<VerifyReport> {
+    let numbers = manifest::numbers(target)?;
+    if numbers.is_empty() {
+        return Err(no_backups(target));
+    }
+    let mut verifier =
+        Verifier { target, report: VerifyReport::default(), known: HashMap::new(), done: 0, progress: &mut progress };
+    let mut manifests = Vec::new();
+    for number in numbers {
+        match Manifest::read(target, number) {
+            Ok(manifest) => manifests.push(manifest),
+            // Deleted by the retention of a running backup.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => verifier.damaged(number, &name_of(number), &error),
+            Err(error) => return Err(error),
+        }
+    }
+    let total = total_bytes(&manifests);
+    for manifest in &manifests {
+        verifier.manifest(manifest, total)?;
+    }
+    Ok(verifier.report)
+}
+
+pub(super) fn no_backups(target: &dyn Target) -> Error {
+    Error::not_found(format!("there are no backups at {}", target.describe()))
+        .with_hint("`stemma backup DATABASE TARGET` makes one")
+}
+
+/// Bytes of all files, each counted once.
+fn total_bytes(manifests: &[Manifest]) -> u64 {
+    let files: HashMap<&str, u64> =
+        manifests.iter().flat_map(Manifest::files).map(|file| (&*file.name, file.length)).collect();
+    files.values().sum()
+}
+
+struct Verifier<'a> {
+    target: &'a dyn Target,
+    report: VerifyReport,
+    /// The files that were read, and those that are damaged with what is wrong.
+    known: HashMap<String, Option<String>>,
+    done: u64,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Verifier<'_> {
+    fn damaged(&mut self, backup: u64, file: &str, error: &Error) {
+        let what = error.message().to_owned();
+        self.report.damages.push(BackupDamage { backup, file: file.to_owned(), what });
+    }
+
+    fn manifest(&mut self, manifest: &Manifest, total: u64) -> Result<()> {
+        self.report.backup_count += 1;
+        for segment in &manifest.segments {
+            let names: Vec<&str> = segment.parts.iter().map(|part| &*part.name).collect();
+            self.once(manifest.backup, &names, |target| segment_in_memory(target, segment).map(|_| ()))?;
+            self.show(segment.parts.iter().map(|part| part.length).sum(), total);
+        }
+        for content in &manifest.contents {
+            self.once(manifest.backup, &[&content.file.name], |target| verify_content(target, content))?;
+            self.show(content.file.length, total);
+        }
+        Ok(())
+    }
+
+    /// Verifies the bytes of these files, unless that was done before.
+    fn once(&mut self, backup: u64, names: &[&str], verify: impl FnOnce(&dyn Target) -> Result<()>) -> Result<()> {
+        if names.iter().all(|name| self.known.contains_key(*name)) {
+            return Ok(());
+        }
+        let found = match verify(self.target) {
+            Ok(()) => None,
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Some(error),
+            Err(error) => return Err(error),
+        };
+        for name in names {
+            self.report.file_count += u64::from(self.known.insert((*name).to_owned(), None).is_none());
+        }
+        if let Some(error) = found {
+            let named = names.iter().find(|name| error.message().contains(**name)).or(names.last());
+            self.damaged(backup, named.map_or("", |name| name), &error);
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, byte_count: u64, total: u64) {
+        self.done = (self.done + byte_count).min(total);
+        self.report.byte_count = self.done;
+        (self.progress)(Progress { done: self.done, total });
+    }
+}
+
+/// Reads a file to its end and verifies its length and its hash.
+pub(super) fn read_verified(
+    target: &dyn Target,
+    file: &FileEntry,
+    read: &mut dyn FnMut(&mut dyn Read) -> Result<()>,
+) -> Result<()> {
+    let mut hashing = Hashing::new(target.get(&file.name)?);
+    read(&mut hashing)?;
+    if hashing.length != file.length {
+        let what = format!("it has {} bytes, should have {}", hashing.length, file.length);
+        return Err(damaged_file(&file.name, &what));
+    }
+    if file.hash.as_ref().is_some_and(|hash| *hash != hashing.hash()) {
+        return Err(damaged_file(&file.name, "its bytes do not have the hash in the manifest"));
+    }
+    Ok(())
+}
+
+fn damaged_file(name: &str, what: &str) -> Error {
+    Error::corrupt(format!("{name} is damaged: {what}"))
+}
+
+/// Reads a segment into memory and verifies it.
+fn segment_in_memory(target: &dyn Target, segment: &SegmentEntry) -> Result<Arc<dyn Vfs>> {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let name = segment_file_name(segment.number);
+    let file = vfs.create(&name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
+    let mut offset = 0;
+    for part in &segment.parts {
+        read_verified(target, part, &mut |content| {
+            offset = write_all(&file, &part.name, offset, content, &mut |_| ())?;
+            Ok(())
+        })?;
+    }
+    verify_frames(&vfs, segment)?;
+    Ok(vfs)
+}
+
+/// Verifies the frames of a segment that was copied to `vfs`.
+pub(super) fn verify_frames(vfs: &Arc<dyn Vfs>, segment: &SegmentEntry) -> Result<()> {
+    let parts = segment.parts.iter().map(|part| &*part.name).collect::<Vec<_>>().join(" and ");
+    let read = read_frames(vfs, segment.number, &mut |_| Ok(ControlFlow::Continue(())));
+    let (end, _) = read.map_err(|error| error.within(parts.clone()))?;
+    if u64::from(end) != segment.length {
+        return Err(damaged_file(&parts, &format!("its frames end at {end}, should end at {}", segment.length)));
+    }
+    Ok(())
+}
+
+/// Verifies the content of an attachment by the hash in the manifest, or else by its digest.
+fn verify_content(target: &dyn Target, content: &ContentEntry) -> Result<()> {
+    let ContentEntry { digest, file } = content;
+    read_verified(target, file, &mut |bytes| {
+        if file.hash.is_some() {
+            return write_to_nowhere(bytes, &file.name);
+        }
+        let expected: Digest = digest.parse()?;
+        match is_content_of(bytes, file.length, &expected) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(damaged_file(&file.name, "the content is not what its name says")),
+            Err(error) => Err(Error::io(format_args!("read {}", file.name), error)),
+        }
+    })
+}
+
+fn write_to_nowhere(bytes: &mut dyn Read, name: &str) -> Result<()> {
+    std::io::copy(bytes, &mut std::io::sink())
+        .map(|_| ())
+        .map_err(|error| Error::io(format_args!("read {name}"), error))
+}
