@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod attachments;
+mod history;
 mod import;
 mod keys;
 mod mirror;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
+pub(crate) use history::{AsOfArgument, Diff, History, Log, Revert, Undelete};
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
 pub(crate) use mirror::Mirror;
@@ -86,6 +88,26 @@ pub(crate) enum Command {
     ///
     /// The deletion remains in the changes feed, so that followers and replicas receive it.
     Delete(Delete),
+    /// List the revisions of a document with their times
+    ///
+    /// Prints the revisions that are stored, the newest first. `stemma history --keep` sets how long replaced ones are.
+    Log(Log),
+    /// Show what changed between two states of the past
+    ///
+    /// Prints the documents that were added, changed or removed, with the paths that changed.
+    Diff(Diff),
+    /// Write the last revision of a deleted document again
+    ///
+    /// Prints the new revision. Its attachments are restored, too.
+    Undelete(Undelete),
+    /// Set documents to their state of the past
+    ///
+    /// Prints the number of changed documents.
+    Revert(Revert),
+    /// Show or set how much of the past is kept
+    ///
+    /// Every reading command takes --as-of. Without a setting it reaches back to the last compaction.
+    History(History),
     /// List the attachments of a document
     ///
     /// Prints the name, media type, length and SHA-256 of each attachment.
@@ -247,6 +269,8 @@ pub(crate) struct Export {
     /// Export only the documents that match this selector, a JSON object
     #[arg(long = "where", value_name = "SELECTOR", default_value = "{}", hide_default_value = true)]
     pub(crate) selector: String,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     /// The output format; selected by the file name by default
     #[arg(long)]
     pub(crate) format: Option<ExportFormat>,
@@ -314,6 +338,8 @@ pub(crate) struct Get {
     #[arg(long)]
     pub(crate) conflicts: bool,
     #[command(flatten)]
+    pub(crate) past: AsOfArgument,
+    #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
 
@@ -344,6 +370,8 @@ pub(crate) struct Query {
     /// Continue after the page that printed this token
     #[arg(long, value_name = "TOKEN")]
     pub(crate) page: Option<String>,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgument,
 }
@@ -423,6 +451,8 @@ pub(crate) struct Count {
     #[arg(default_value = "{}", hide_default_value = true)]
     pub(crate) selector: String,
     #[command(flatten)]
+    pub(crate) past: AsOfArgument,
+    #[command(flatten)]
     pub(crate) timeout: TimeoutArgument,
 }
 
@@ -442,7 +472,7 @@ pub(crate) struct Changes {
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
     pub(crate) since: u64,
     /// Wait for further changes until interrupted
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "as_of")]
     pub(crate) follow: bool,
     /// Include the documents
     #[arg(long)]
@@ -456,6 +486,8 @@ pub(crate) struct Changes {
     /// Maximum number of changes
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
@@ -726,7 +758,7 @@ mod tests {
     fn short_help_fits_one_screen() {
         let mut command = Arguments::command().term_width(100);
         command.build();
-        assert!(command.render_help().to_string().lines().count() <= 40);
+        assert!(command.render_help().to_string().lines().count() <= 50);
         for subcommand in command.get_subcommands_mut() {
             let help = subcommand.render_help().to_string();
             assert!(help.lines().count() <= 40, "{help}");

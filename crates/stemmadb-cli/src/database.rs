@@ -4,6 +4,7 @@
 
 mod attachments;
 mod bulk;
+mod history;
 mod indexes;
 mod keys;
 mod mirror;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use stemmadb::{
     Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, IndexPolicy, Object, Options, QueryRows,
-    Revision, Selector, Sequence, Value, field,
+    Revision, Selector, Sequence, Snapshot, Value, field,
 };
 
 use crate::arguments::DurabilityChoice;
@@ -44,6 +45,8 @@ pub(crate) struct Database {
     inner: stemmadb::Database,
     /// Why it was opened for reading only, if the disk is full.
     full_disk: Option<Failure>,
+    /// The state of the past that is read, instead of the newest.
+    past: Option<Snapshot>,
 }
 
 /// A document to write.
@@ -143,7 +146,7 @@ impl Database {
     /// Opens the database at `path`; returns `None` if another process has it open.
     pub(crate) fn open_if_unlocked(path: &Path) -> Result<Option<Self>> {
         match stemmadb::Database::open_with(path, Options::new().create(false)) {
-            Ok(inner) => Ok(Some(Database { inner, full_disk: None })),
+            Ok(inner) => Ok(Some(Database { inner, full_disk: None, past: None })),
             Err(error) if is_locked(&error) => Ok(None),
             Err(error) => Err(open_failure(error)),
         }
@@ -169,14 +172,22 @@ impl Database {
         };
         // The options, and so the function that holds the bar, live as long as the database.
         bar.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(Database { inner: opened.map_err(open_failure)?, full_disk: None })
+        Ok(Database { inner: opened.map_err(open_failure)?, full_disk: None, past: None })
     }
 
     /// Rebuilds all derived data of the database at `path` from its log, and opens it.
     pub(crate) fn rebuild(path: &Path, progress: &Progress) -> Result<Self> {
         let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
         let inner = stemmadb::Database::rebuild(path, Options::new().create(false), show).map_err(open_failure)?;
-        Ok(Database { inner, full_disk: None })
+        Ok(Database { inner, full_disk: None, past: None })
+    }
+
+    /// The state that is read.
+    fn snapshot(&self) -> Result<Snapshot> {
+        match &self.past {
+            Some(past) => Ok(past.clone()),
+            None => Ok(self.inner.snapshot()?),
+        }
     }
 
     /// Flushes all writes and closes the database.
@@ -252,9 +263,10 @@ impl Database {
     pub(crate) fn get(&self, id: &str, options: GetOptions<'_>) -> Result<Object> {
         let id = DocumentId::new(id)?;
         let revision: Option<Revision> = options.revision.map(str::parse).transpose()?;
+        let snapshot = self.snapshot()?;
         let found = match &revision {
-            None => self.inner.get(id.as_str())?,
-            Some(revision) => self.inner.get_revision(id.as_str(), revision)?,
+            None => snapshot.get(id.as_str())?,
+            Some(revision) => snapshot.get_revision(id.as_str(), revision)?,
         };
         let document = found.ok_or_else(|| match revision {
             None => document_not_found(id.as_str()),
@@ -268,7 +280,7 @@ impl Database {
         if !options.with_ancestors && !options.with_conflicts {
             return Ok(object);
         }
-        let branches = self.inner.revisions(id.as_str())?;
+        let branches = snapshot.revisions(id.as_str())?;
         if options.with_ancestors {
             let ancestors = branches.iter().find_map(|branch| {
                 let at = branch.revisions.iter().position(|revision| revision == document.revision())?;
@@ -289,7 +301,10 @@ impl Database {
 
     /// The number of documents, without deleted ones.
     pub(crate) fn document_count(&self) -> Result<u64> {
-        Ok(self.inner.info()?.document_count)
+        match &self.past {
+            Some(past) => Ok(past.find(Selector::everything()).count()?),
+            None => Ok(self.inner.info()?.document_count),
+        }
     }
 
     /// Iterates over all documents in the order of their latest changes. A damaged document yields an error, and
@@ -314,7 +329,7 @@ impl AllDocuments<'_> {
             let changes = match &mut self.changes {
                 Some(changes) => changes,
                 none => {
-                    let changes = self.database.inner.changes(self.last_sequence)?.documents(!self.reads_singly);
+                    let changes = self.database.snapshot()?.changes(self.last_sequence).documents(!self.reads_singly);
                     none.insert(Box::new(changes.run()))
                 }
             };
@@ -338,7 +353,7 @@ impl AllDocuments<'_> {
             }
             let document = match change.document {
                 Some(document) => Some(document),
-                None => self.database.inner.get(change.id.as_str()).map_err(|error| {
+                None => self.database.snapshot()?.get(change.id.as_str()).map_err(|error| {
                     Failure::from(error).with_context(format_args!("document {:?}", change.id.as_str()))
                 })?,
             };
@@ -432,7 +447,7 @@ impl Database {
 
     /// Counts the documents that match.
     pub(crate) fn count(&self, selector: &Value, timeout: Option<Duration>) -> Result<u64> {
-        let find = self.inner.find(Selector::parse(selector)?);
+        let find = self.snapshot()?.find(Selector::parse(selector)?);
         Ok(match timeout {
             Some(time) => find.time_limit(time).count()?,
             None => find.count()?,
@@ -441,13 +456,13 @@ impl Database {
 
     /// Hints for a selector that matches nothing.
     pub(crate) fn selector_hints(&self, selector: &Value) -> Result<Vec<String>> {
-        Ok(self.inner.find(Selector::parse(selector)?).hints()?)
+        Ok(self.snapshot()?.find(Selector::parse(selector)?).hints()?)
     }
 
     /// Computes the figures of an aggregation: the value of each group, and its figures. Also returns hints for paths
     /// that need brackets.
     pub(crate) fn aggregate(&self, request: &Value, timeout: Option<Duration>) -> Result<AggregatedRows> {
-        let (mut aggregation, snapshot) = (stemmadb::Aggregation::parse(request)?, self.inner.snapshot()?);
+        let (mut aggregation, snapshot) = (stemmadb::Aggregation::parse(request)?, self.snapshot()?);
         if let Some(time) = timeout {
             aggregation = aggregation.time_limit(time);
         }
@@ -470,7 +485,7 @@ impl Database {
     }
 
     fn build_find(&self, request: &FindRequest) -> Result<Find> {
-        let mut find = self.inner.find(Selector::parse(&request.selector)?).skip(request.skip);
+        let mut find = self.snapshot()?.find(Selector::parse(&request.selector)?).skip(request.skip);
         for SortKey { path, descending } in &request.sort {
             find = match (&request.collation, *descending) {
                 (None, false) => find.sort(path),
@@ -600,7 +615,7 @@ fn object_or_empty(value: Value) -> Object {
 impl Database {
     /// Reads the changes feed.
     pub(crate) fn changes(&self, feed: &ChangesRequest) -> Result<impl Iterator<Item = Result<ChangeRow>> + use<>> {
-        let mut changes = self.inner.changes(Sequence::new(feed.since))?.documents(feed.documents);
+        let mut changes = self.snapshot()?.changes(Sequence::new(feed.since)).documents(feed.documents);
         if !feed.ids.is_empty() {
             changes = changes.ids(feed.ids.iter().cloned());
         }
@@ -713,6 +728,7 @@ impl Database {
             ("tree_held_bytes", info.tree_held_bytes.into()),
             ("memtable_bytes", info.memory_bytes.into()),
             ("segment_count", info.segment_count.into()),
+            ("history_bytes", info.history_bytes.into()),
             ("path_count", info.path_count.into()),
             ("shape_count", info.shape_count.into()),
             ("format_version", info.format_version.into()),

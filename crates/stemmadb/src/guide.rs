@@ -24,6 +24,9 @@ struct Changes;
 #[doc = include_str!("../../../docs/guide/live.md")]
 struct Live;
 
+#[doc = include_str!("../../../docs/guide/time-travel.md")]
+struct TimeTravel;
+
 #[doc = include_str!("../../../docs/guide/transactions.md")]
 struct Transactions;
 

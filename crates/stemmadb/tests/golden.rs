@@ -11,7 +11,7 @@ use serde_json::json;
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Index, Options, Result, Sequence, Value, field, testing};
 
 /// The current version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn golden(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/format-{version}"))
@@ -90,7 +90,7 @@ fn bless() {
     std::fs::create_dir_all(golden(VERSION)).unwrap();
     write(&path).unwrap();
     // Files that only a running process needs.
-    ["LOCK", "tree/lock.mdb"].iter().for_each(|file| std::fs::remove_file(path.join(file)).unwrap());
+    std::fs::remove_file(path.join("LOCK")).ok();
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open_with(copy_of(VERSION, &directory), options()).unwrap();
     std::fs::write(golden(VERSION).join("content.jsonl"), content(&db).unwrap()).unwrap();
@@ -139,6 +139,31 @@ fn databases_of_every_format_keep_their_content() {
             db.close().unwrap();
         }
     }
+}
+
+/// The version that a segment's header states.
+fn segment_version(file: &Path) -> u8 {
+    std::fs::read(file).unwrap()[11]
+}
+
+#[test]
+fn an_older_log_continues_in_the_current_format() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = copy_of(1, &directory);
+    Database::open_with(&copy, options().read_only(true)).unwrap().close().unwrap();
+    assert_eq!(segments(&copy).iter().map(|file| segment_version(file)).collect::<Vec<_>>(), [1]);
+    for _ in 0..2 {
+        Database::open_with(&copy, options()).unwrap().close().unwrap();
+        assert_eq!(segments(&copy).iter().map(|file| segment_version(file)).collect::<Vec<_>>(), [1, 2]);
+    }
+    let db = Database::open_with(&copy, options()).unwrap();
+    db.insert("afterwards", &json!({})).unwrap();
+    let time = |id: &str| db.history().revisions(id).unwrap()[0].time;
+    assert!(time("afterwards").is_some() && time("book-1").is_none());
+    // What was replaced before that can't be told.
+    let oldest = db.history().oldest();
+    assert!(oldest > Sequence::ZERO && db.as_of(Sequence::ZERO).is_err());
+    assert!(db.as_of(oldest).unwrap().get("afterwards").unwrap().is_none());
 }
 
 fn segments(database: &Path) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{OutputOptions, TimeoutArgument};
+use super::{AsOfArgument, OutputOptions, TimeoutArgument};
 
 /// The arguments of `stemma aggregate`.
 #[derive(Debug, Args)]
@@ -70,6 +70,8 @@ pub(crate) struct Aggregate {
     /// Print how the pipeline would run
     #[arg(long, requires = "pipeline")]
     pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgument,
     #[command(flatten)]

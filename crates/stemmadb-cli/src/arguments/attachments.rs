@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputOptions;
+use super::{AsOfArgument, OutputOptions};
 
 /// The arguments of `stemma files`.
 #[derive(Debug, Args)]
@@ -13,6 +13,8 @@ pub(crate) struct Files {
     pub(crate) database: PathBuf,
     /// The document's id
     pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
@@ -62,6 +64,8 @@ pub(crate) struct Fetch {
     /// Only these bytes, from 0 and inclusive: 0-99, 100-, or -100 for the last 100
     #[arg(long, value_name = "FROM-TO", allow_hyphen_values = true)]
     pub(crate) range: Option<ByteRange>,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     /// The file to write; by default, or with -, standard output. An existing file is not overwritten
     #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
     pub(crate) output: PathBuf,

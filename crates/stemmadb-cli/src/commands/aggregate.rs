@@ -15,7 +15,8 @@ pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
         return run_pipeline(aggregate, stages, session);
     }
     let request = request(aggregate)?;
-    let (rows, hints) = session.with(&aggregate.database, |db| db.aggregate(&request, aggregate.timeout.timeout))?;
+    let (rows, hints) = session
+        .with_past(&aggregate.database, aggregate.past, |db| db.aggregate(&request, aggregate.timeout.timeout))?;
     let mut printer = Printer::new(OutputFormat::choose(aggregate.output, OutputFormat::Table));
     for (group, figures) in rows {
         let values = match group {
@@ -38,7 +39,7 @@ fn run_pipeline(aggregate: &Aggregate, stages: &str, session: Session<'_>) -> Re
     let (selector, stages) = (selector(&aggregate.selector)?, argument("pipeline", stages)?);
     let on_terminal = if aggregate.explain { OutputFormat::PrettyJson } else { OutputFormat::Table };
     let mut printer = Printer::new(OutputFormat::choose(aggregate.output, on_terminal));
-    session.with(&aggregate.database, |db| {
+    session.with_past(&aggregate.database, aggregate.past, |db| {
         let run = db.pipeline(&selector, &stages)?;
         if aggregate.explain {
             printer.row(run.explain()?)?;

@@ -19,7 +19,9 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Lists the attachments of a document.
 pub(super) fn list(files: &Files, session: Session<'_>) -> Result<()> {
     let mut printer = Printer::new(OutputFormat::choose(files.output, OutputFormat::Table));
-    session.with(&files.database, |db| db.files(&files.id)?.into_iter().try_for_each(|row| printer.row(row)))?;
+    session.with_past(&files.database, files.past, |db| {
+        db.files(&files.id)?.into_iter().try_for_each(|row| printer.row(row))
+    })?;
     printer.flush()
 }
 
@@ -40,7 +42,7 @@ pub(super) fn attach(attach: &Attach, session: Session<'_>) -> Result<()> {
 
 /// Writes an attachment to a file or standard output.
 pub(super) fn fetch(fetch: &Fetch, session: Session<'_>) -> Result<()> {
-    session.with(&fetch.database, |db| {
+    session.with_past(&fetch.database, fetch.past, |db| {
         let mut content = db.fetch(&fetch.id, &fetch.name, fetch.range)?;
         if fetch.output == Path::new("-") {
             return copy(&mut content, &mut std::io::stdout().lock(), &Failure::output);

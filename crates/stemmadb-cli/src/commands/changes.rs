@@ -20,7 +20,7 @@ pub(super) fn run(changes: &Changes, session: Session<'_>) -> Result<()> {
     let on_terminal = if changes.follow || changes.docs { OutputFormat::JsonLines } else { OutputFormat::Table };
     let mut printer = Printer::new(OutputFormat::choose(changes.output, on_terminal));
     if !changes.follow {
-        return session.with(&changes.database, |db| read(db, &mut request, &mut printer));
+        return session.with_past(&changes.database, changes.past, |db| read(db, &mut request, &mut printer));
     }
     refuse_in_shell(session, "--follow", "changes DATABASE --follow")?;
     session.with(&changes.database, |db| read(db, &mut request, &mut printer))?;

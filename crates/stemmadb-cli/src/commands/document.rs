@@ -24,7 +24,7 @@ pub(super) fn put(put: &Put, session: Session<'_>) -> Result<()> {
 /// Prints a document.
 pub(super) fn get(get: &Get, session: Session<'_>) -> Result<()> {
     let options = GetOptions { revision: get.rev.as_deref(), with_ancestors: get.revs, with_conflicts: get.conflicts };
-    let document = session.with(&get.database, |db| db.get(&get.id, options))?;
+    let document = session.with_past(&get.database, get.past, |db| db.get(&get.id, options))?;
     let mut printer = Printer::new(OutputFormat::choose(get.output, OutputFormat::PrettyJson));
     printer.record(document)?;
     printer.flush()

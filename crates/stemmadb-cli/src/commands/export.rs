@@ -16,7 +16,7 @@ use crate::shell::interrupt;
 /// Exports to a file or standard output.
 pub(super) fn run(export: &Export, session: Session<'_>) -> Result<()> {
     let export = Request::new(export)?;
-    session.with(&export.arguments.database, |db| {
+    session.with_past(&export.arguments.database, export.arguments.past, |db| {
         if export.arguments.file == Path::new("-") {
             let mut out = BufWriter::with_capacity(64 << 10, std::io::stdout());
             export.write_all(db, &mut out, &Failure::output)?;

@@ -7,6 +7,7 @@ mod completions;
 mod document;
 mod export;
 mod follow;
+mod history;
 mod import;
 mod index;
 mod keys;
@@ -23,7 +24,7 @@ use std::path::Path;
 
 use stemmadb::{Object, Value};
 
-use crate::arguments::{Command, CreationArgument};
+use crate::arguments::{AsOfArgument, Command, CreationArgument};
 use crate::database::Database;
 use crate::failure::{Failure, Result};
 use crate::input::{self, DocumentOrigin, TextPosition};
@@ -39,6 +40,11 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Get(get) => document::get(get, session),
         Command::Update(update) => update::update(update, session),
         Command::Delete(delete) => update::delete(delete, session),
+        Command::Log(log) => history::log(log, session),
+        Command::Diff(diff) => history::diff(diff, session),
+        Command::Undelete(undelete) => history::undelete(undelete, session),
+        Command::Revert(revert) => history::revert(revert, session),
+        Command::History(history) => history::history(history, session),
         Command::Files(files) => attachment::list(files, session),
         Command::Attach(attach) => attachment::attach(attach, session),
         Command::Fetch(fetch) => attachment::fetch(fetch, session),
@@ -79,6 +85,14 @@ impl Session<'_> {
             Some(database) => act(database),
             None => run_and_close(Database::open_existing(path)?, act),
         }
+    }
+
+    /// Like [`Session::with`], reading as of a point in the past if there is one.
+    fn with_past<T>(self, path: &Path, as_of: AsOfArgument, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        self.with(path, |db| match as_of.as_of {
+            Some(at) => act(&db.as_of(at)?),
+            None => act(db),
+        })
     }
 
     /// Runs `act` on the database at `path`, creating it if it does not exist.

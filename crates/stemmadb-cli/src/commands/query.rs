@@ -22,7 +22,7 @@ pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
         request.fields.clear();
     }
     let mut printer = Printer::new(format);
-    session.with(&find.database, |db| {
+    session.with_past(&find.database, find.query.past, |db| {
         let mut rows = db.find(&request)?;
         let mut is_empty = true;
         while let Some(row) = rows.next()? {
@@ -53,7 +53,8 @@ pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
 /// Prints the query plan: as text, also to a pipe, unless JSON is requested.
 pub(super) fn explain(explain: &Explain, session: Session<'_>) -> Result<()> {
     let request = request(&explain.query)?;
-    let explanation = session.with(&explain.database, |db| db.explain(&request, explain.analyze))?;
+    let explanation =
+        session.with_past(&explain.database, explain.query.past, |db| db.explain(&request, explain.analyze))?;
     let format = OutputFormat::choose(explain.output, OutputFormat::Table);
     let mut printer = Printer::new(format);
     match explanation.to_value() {
@@ -66,7 +67,7 @@ pub(super) fn explain(explain: &Explain, session: Session<'_>) -> Result<()> {
 /// Prints the number of documents that match.
 pub(super) fn count(count: &Count, session: Session<'_>) -> Result<()> {
     let selector = selector(&count.selector)?;
-    session.with(&count.database, |db| {
+    session.with_past(&count.database, count.past, |db| {
         let number = db.count(&selector, count.timeout.timeout)?;
         let mut printer = Printer::new(OutputFormat::JsonLines);
         printer.text(&number.to_string())?;

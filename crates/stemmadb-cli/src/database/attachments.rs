@@ -28,7 +28,7 @@ impl AttachmentReader {
 impl Database {
     /// Lists the attachments of a document, one row each.
     pub(crate) fn files(&self, id: &str) -> Result<Vec<Object>> {
-        let document = self.inner.get(id)?.ok_or_else(|| document_not_found(id))?;
+        let document = self.snapshot()?.get(id)?.ok_or_else(|| document_not_found(id))?;
         let row = |file: stemmadb::Attachment| {
             let mut row = Object::new();
             row.insert("name", file.name);
@@ -61,7 +61,7 @@ impl Database {
 
     /// Opens an attachment, or a byte range of it.
     pub(crate) fn fetch(&self, id: &str, name: &str, range: Option<ByteRange>) -> Result<AttachmentReader> {
-        let snapshot = self.inner.snapshot()?;
+        let snapshot = self.snapshot()?;
         let document = snapshot.get(id)?.ok_or_else(|| document_not_found(id))?;
         let file = snapshot.open_attachment(&document, name)?.ok_or_else(|| {
             Failure::not_found(format!("document {id:?} has no file {name:?}")).with_hint("`stemma files` lists them")

@@ -19,7 +19,7 @@ impl Database {
         if selector.as_object().is_some_and(|selector| !selector.is_empty()) {
             pipeline = pipeline.beginning_with(Selector::parse(selector)?);
         }
-        Ok(PipelineRun { pipeline, snapshot: self.inner.snapshot()? })
+        Ok(PipelineRun { pipeline, snapshot: self.snapshot()? })
     }
 }
 

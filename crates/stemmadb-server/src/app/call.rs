@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::http::request::Parts;
-use stemmadb::Value;
+use stemmadb::past::At;
+use stemmadb::{Sequence, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::ServerState;
@@ -38,6 +39,20 @@ impl Call {
     /// 500 if the route has no such parameter.
     pub(crate) fn parameter(&self, name: &str) -> Result<&str> {
         self.parameters.get(name).ok_or_else(|| Failure::internal(format!("the route has no {name}")))
+    }
+
+    /// The point in the past as of which to read: a time, how long ago, or a sequence, also in the form of the changes
+    /// feed.
+    ///
+    /// # Errors
+    /// 400 if the parameter `as_of` is none of these.
+    pub(crate) fn as_of(&self) -> Result<Option<At>> {
+        let Some(text) = self.query.text("as_of") else { return Ok(None) };
+        let at = text.parse().or_else(|error| {
+            let sequence = text.split_once('-').and_then(|(number, _)| number.parse().ok());
+            sequence.map(|sequence| At::Sequence(Sequence::new(sequence))).ok_or(error)
+        });
+        Ok(Some(at?))
     }
 
     /// Opens the database that the path names.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
+use stemmadb::past::At;
 use stemmadb::{Sequence, Value};
 
 use super::filter::ChangesFilter;
@@ -60,6 +61,8 @@ pub(crate) struct ChangesRequest {
     /// The idle time after which a feed without heartbeat ends.
     pub(crate) timeout: Duration,
     pub(crate) filter: ChangesFilter,
+    /// The point in the past at which the feed ends; only for a single list.
+    pub(crate) as_of: Option<At>,
 }
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,8 +78,12 @@ impl ChangesRequest {
         let query = &call.query;
         let timeout = query.number::<u64>("timeout")?.map_or(TIMEOUT, Duration::from_millis);
         let filter = ChangesFilter::parse(call, served, body.as_ref()).await?;
+        let (feed, as_of) = (FeedMode::parse(query.text("feed"))?, call.as_of()?);
+        if as_of.is_some() && feed != FeedMode::Normal {
+            return Err(Failure::bad_request("`as_of` can't stand beside a `feed` that waits for changes"));
+        }
         Ok(ChangesRequest {
-            feed: FeedMode::parse(query.text("feed"))?,
+            feed,
             since: parse_since(call, served, body.as_ref())?,
             limit: query.number("limit")?.unwrap_or(u64::MAX),
             all_leaves: query.text("style") == Some("all_docs"),
@@ -87,6 +94,7 @@ impl ChangesRequest {
             heartbeat: parse_heartbeat(query)?,
             timeout,
             filter,
+            as_of,
         })
     }
 }

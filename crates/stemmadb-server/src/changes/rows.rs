@@ -44,9 +44,9 @@ pub(super) struct ChangeRows {
 impl ChangeRows {
     /// Opens the rows after a position in the current snapshot. Blocks.
     pub(super) fn new(served: &Arc<ServedDatabase>, request: &Arc<ChangesRequest>, from: FeedPosition) -> Result<Self> {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(request.as_of)?;
         let with_documents = request.include_docs || request.filter.needs_documents();
-        let changes = served.database().changes(from.since)?.documents(with_documents);
+        let changes = snapshot.changes(from.since).documents(with_documents);
         let newest = changes.last_sequence();
         let changes = request.filter.restrict(changes)?.descending(request.descending).run();
         Ok(ChangeRows {

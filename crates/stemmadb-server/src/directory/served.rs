@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use md5::{Digest as _, Md5};
 use parking_lot::{Mutex, RwLock};
+use stemmadb::past::At;
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
 use tokio::sync::watch;
 
@@ -113,6 +114,17 @@ impl ServedDatabase {
     /// Whether it is kept in memory only.
     pub(super) fn is_in_memory(&self) -> bool {
         self.database.path().is_none()
+    }
+
+    /// A snapshot of now, or as of a point in the past.
+    ///
+    /// # Errors
+    /// 404 if the database can't be read as of then.
+    pub(crate) fn read(&self, as_of: Option<At>) -> Result<Snapshot> {
+        Ok(match as_of {
+            Some(at) => self.database.as_of(at)?,
+            None => self.database.snapshot()?,
+        })
     }
 
     pub(crate) fn database(&self) -> &Database {

@@ -46,6 +46,7 @@ fn explains(body: &Value) -> Result<bool> {
 async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggregation) -> Result<HttpResponse> {
     let time_limit = call.state.config.limits.query_time;
     let failure = failure_within(time_limit);
+    let as_of = call.as_of()?;
     let aggregation = match time_limit {
         Some(time) => aggregation.time_limit(time),
         None => aggregation,
@@ -53,7 +54,7 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
     let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "aggregate");
     reading(move || {
         let mut text = b"{\"rows\":[".to_vec();
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(as_of)?;
         let aggregation = match design::has_any(&snapshot)? {
             true => aggregation.narrowed(exclude_design_documents(Selector::everything())),
             false => aggregation,
@@ -94,8 +95,9 @@ async fn run_pipeline(
         None => pipeline,
     };
     let failure = failure_within(query_time);
+    let as_of = call.as_of()?;
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(as_of)?;
         let pipeline = match design::has_any(&snapshot)? {
             true => pipeline.narrowed(exclude_design_documents(Selector::everything())),
             false => pipeline,

@@ -54,9 +54,9 @@ pub(super) fn open_content(snapshot: &Snapshot, document: &Document, file: &Atta
 pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let (id, name) = (document_id(&call)?, call.parameter("file")?.to_owned());
-    let requested = requested_revision(&call)?;
+    let (requested, as_of) = (requested_revision(&call)?, call.as_of()?);
     let (file, md5, content) = blocking(move || {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(as_of)?;
         let document = open_document(&snapshot, &id, requested)?;
         let file = document.attachments()?.into_iter().find(|file| file.name == name);
         let file = file.ok_or_else(|| Failure::not_found("Document is missing attachment"))?;

@@ -33,7 +33,7 @@ pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_j
             "compact_running": served.is_compacting(),
             "disk_format_version": 8,
             "sizes": {
-                "file": info.log_bytes + info.tree_bytes,
+                "file": info.log_bytes + info.history_bytes + info.tree_bytes,
                 "external": info.live_bytes,
                 "active": info.live_bytes + info.tree_live_bytes,
             },

@@ -52,10 +52,10 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
     }
     // Reading a document is fast enough for this thread; attachments may be large, so they are read on the blocking
     // pool.
-    let requested = requested_revision(&call)?;
+    let (requested, as_of) = (requested_revision(&call)?, call.as_of()?);
     let if_none_match = call.header("if-none-match").map(|tags| tags.to_owned());
     let work = move || {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(as_of)?;
         let document = open_document(&snapshot, &id, requested)?;
         let etag = format!("\"{}\"", document.revision());
         let has_tag = !show.is_volatile();
@@ -70,7 +70,7 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
         let answer = HttpResponse::text(StatusCode::OK, "application/json", text);
         Ok(if has_tag { answer.with(ETAG, &etag) } else { answer })
     };
-    if call.query.flag("attachments", false)? { blocking(work).await } else { work() }
+    if as_of.is_some() || call.query.flag("attachments", false)? { blocking(work).await } else { work() }
 }
 
 /// Whether `If-None-Match` contains this tag.

@@ -1,11 +1,14 @@
 //! Routes that inspect a database: `_statistics`, `_paths`, `_history`.
 
+use std::time::UNIX_EPOCH;
+
 use hyper::StatusCode;
 use serde_json::{Map, Value as Json, json};
 use stemmadb::{IndexInfo, IndexState, Revision};
 
 use super::node::query_counters;
 use crate::app::Call;
+use crate::documents::format_rfc3339;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking, streamed, write_string};
 
@@ -27,6 +30,7 @@ pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
                 "bytes": info.log_bytes,
                 "live_bytes": info.live_bytes,
                 "segments": info.segment_count,
+                "history_bytes": info.history_bytes,
                 "writes": info.write_count,
                 "flushes": info.flush_count,
             },
@@ -92,6 +96,7 @@ pub(crate) async fn paths(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn history(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let id = call.parameter("doc")?.to_owned();
+    let include_docs = call.query.flag("include_docs", false)?;
     blocking(move || {
         let snapshot = served.database().snapshot()?;
         let branches = snapshot.revisions(&id)?;
@@ -99,11 +104,27 @@ pub(crate) async fn history(call: Call) -> Result<HttpResponse> {
             return Err(Failure::missing());
         };
         let document = snapshot.get_revision(&id, winner)?.ok_or_else(Failure::missing)?;
+        let stored: Vec<_> = served.database().history().revisions(&id)?;
+        let stored = stored.iter().map(|revision| {
+            let since = revision.time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let seconds = since.map(|since| since.as_secs());
+            let mut object = json!({
+                "rev": revision.document.revision().to_string(),
+                "deleted": revision.document.is_deleted(),
+                "seq": served.sequence_text(revision.sequence),
+                "time": seconds.map(format_rfc3339),
+                "time_us": since.map(|since| since.as_micros() as u64),
+            });
+            if include_docs {
+                object["doc"] = serde_json::from_str(&revision.document.to_json()?).unwrap_or_default();
+            }
+            Ok(object)
+        });
+        let stored = stored.collect::<Result<Vec<_>>>()?;
         let branches: Vec<_> = branches
             .iter()
             .map(|branch| {
                 let revisions: Vec<_> = branch.revisions.iter().map(Revision::to_string).collect();
-                // Only the leaf of a branch has a stored body.
                 json!({"rev": revisions.first(), "deleted": branch.deleted, "revisions": revisions})
             })
             .collect();
@@ -113,6 +134,7 @@ pub(crate) async fn history(call: Call) -> Result<HttpResponse> {
             "deleted": document.is_deleted(),
             "seq": served.sequence_text(document.sequence()),
             "branches": branches,
+            "stored": stored,
         }))
     })
     .await

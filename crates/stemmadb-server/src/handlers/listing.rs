@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use stemmadb::{Document, Listed, Snapshot, Value, field};
+use stemmadb::{Document, Listed, Selector, Snapshot, Value, field};
 
 use super::list::ListRows;
 use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
@@ -208,8 +208,9 @@ async fn list(call: &Call, query: ListingQuery) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
     let query = query.within_partition(&served)?;
+    let as_of = call.as_of()?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(as_of)?;
         write_listing(&served, &snapshot, &query, &show, &mut out).await?;
         out.buffer.push(b'\n');
         Ok(())
@@ -225,7 +226,8 @@ async fn write_listing(
     out: &mut ResponseWriter,
 ) -> Result<()> {
     let total = match &query.scope {
-        Scope::All => served.database().info()?.document_count,
+        Scope::All if snapshot.sequence() == served.database().sequence() => served.database().info()?.document_count,
+        Scope::All => snapshot.find(Selector::everything()).count()?,
         Scope::Designs => design::count(snapshot)?,
         Scope::Partition(name) => partition_count(snapshot, name)?,
     };

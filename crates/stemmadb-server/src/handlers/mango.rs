@@ -33,6 +33,7 @@ pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
 /// Parses the body. The route may name the partition to search.
 async fn find_request(call: &mut Call) -> Result<FindRequest> {
     let mut request = FindRequest::parse(&call.json().await?)?;
+    request.as_of = call.as_of()?;
     if let Some(partition) = call.query.text("partition") {
         if request.partition.as_deref().is_some_and(|requested| requested != partition) {
             return Err(Failure::bad_request("Conflicting value for `partition` in the request body"));
@@ -76,7 +77,7 @@ async fn write_result(
     out: &mut ResponseWriter,
 ) -> Result<()> {
     let started = Instant::now();
-    let snapshot = served.database().snapshot()?;
+    let snapshot = served.read(request.as_of)?;
     let mut warnings = match request.use_index.is_some() {
         true => Vec::from_iter(unused_index_warning(&indexes(served, &snapshot)?, request)?),
         false => Vec::new(),
@@ -179,7 +180,7 @@ pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
     let request = find_request(&mut call).await?;
     check_request_partition(&served, &request)?;
     blocking(move || {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = served.read(request.as_of)?;
         let explanation = snapshot.find(library_query(&served, &snapshot, &request)?).explain()?;
         let mut object = Object::new();
         object.insert("dbname", served.name());

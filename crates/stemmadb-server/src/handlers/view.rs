@@ -73,6 +73,10 @@ struct ViewPath {
 }
 
 async fn view_path(call: &Call) -> Result<ViewPath> {
+    if call.query.text("as_of").is_some() {
+        let reason = "views have no rows of the past: use `_find`, `_aggregate` or `_all_docs` with `as_of`";
+        return Err(Failure::bad_request(reason));
+    }
     Ok(ViewPath {
         served: call.open_database().await?,
         scripts: call.state.scripts.clone(),

@@ -1,6 +1,7 @@
 //! The request body of `_find` and `_explain`.
 
 use hyper::StatusCode;
+use stemmadb::past::At;
 use stemmadb::{Database, Object, Query, Selector, Sort, Value, all_of, field};
 
 use super::exclude_design_documents;
@@ -29,6 +30,8 @@ pub(crate) struct FindRequest {
     pub(crate) use_index: Option<Value>,
     /// The partition of a partitioned database to search.
     pub(crate) partition: Option<String>,
+    /// The point in the past to answer as of.
+    pub(crate) as_of: Option<At>,
     /// Whether to use another index if the one that `use_index` names can't be used.
     pub(crate) allow_fallback: bool,
     /// The prepared selector and order of a prepared query.
@@ -83,6 +86,7 @@ impl FindRequest {
             execution_stats: false,
             use_index: None,
             partition: None,
+            as_of: None,
             allow_fallback: true,
             prepared: None,
         };

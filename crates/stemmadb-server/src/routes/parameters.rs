@@ -9,6 +9,12 @@ pub(super) const PAGE: &[Parameter] = &[
     flag("descending", "Return rows in descending order."),
 ];
 
+/// A point in the past.
+pub(super) const PAST: &[Parameter] = &[text(
+    "as_of",
+    "Read the database as it was: a sequence, a time such as `2026-11-24T12:00:00Z`, or `-90s`, `-30m`, `-2h`, `-7d`.",
+)];
+
 /// A range of keys.
 pub(super) const RANGE: &[Parameter] = &[
     json("key", "Return only rows with this key."),

@@ -10,7 +10,7 @@ use super::Endpoint;
 use super::operation::{not_supported, returns, returns_bytes, returns_events};
 use super::parameters::{
     BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE, NEXT,
-    OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS, SHOW, TAG, VIEW, WATCH, WRITE,
+    OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
@@ -198,16 +198,16 @@ fn bulk_routes() -> Vec<Endpoint> {
             "Returns which of the given revisions the database lacks, in an older format.",
             returns("Object").body("RevisionsById")),
         route!(GET "/{db}/_all_docs" Member listing::all_docs, "Lists documents in the order of their ids.",
-            returns("Rows").parameters(&[PAGE, RANGE, ROWS, SHOW])),
+            returns("Rows").parameters(&[PAST, PAGE, RANGE, ROWS, SHOW])),
         route!(POST "/{db}/_all_docs" Member listing::all_docs,
             "Lists documents in the order of their ids or of the given keys.",
-            returns("Rows").optional_body("Listing").parameters(&[PAGE, RANGE, ROWS, SHOW])),
+            returns("Rows").optional_body("Listing").parameters(&[PAST, PAGE, RANGE, ROWS, SHOW])),
         route!(GET "/{db}/_changes" Member changes::changes, "Lists or streams changes since a sequence.",
-            returns("Changes").or_returns("text/event-stream").parameters(&[FEED, CHANGES, SHOW])),
+            returns("Changes").or_returns("text/event-stream").parameters(&[PAST, FEED, CHANGES, SHOW])),
         route!(POST "/{db}/_changes" Member changes::changes,
             "Lists or streams changes since a sequence, filtered by ids or a selector.",
             returns("Changes").or_returns("text/event-stream").optional_body("ChangesFilter")
-                .parameters(&[FEED, CHANGES, SHOW])),
+                .parameters(&[PAST, FEED, CHANGES, SHOW])),
         route!(POST "/{db}/_all_docs/queries" Member listing::queries, "Runs several listings of documents.",
             returns("Listings").body("Queries").parameters(&[SHOW])),
         route!(GET "/{db}/_design_docs" Member listing::design_docs,
@@ -230,9 +230,9 @@ fn bulk_routes() -> Vec<Endpoint> {
 fn mango_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/{db}/_find" Member mango::find, "Returns documents that match a selector.",
-            returns("FindResult").body("Find")),
+            returns("FindResult").body("Find").parameters(&[PAST])),
         route!(POST "/{db}/_explain" Member mango::explain, "Returns the plan of a query.",
-            returns("Object").body("Find")),
+            returns("Object").body("Find").parameters(&[PAST])),
         route!(GET "/{db}/_index" Member mango_index::list, "Lists the declared indexes.",
             returns("Indexes").parameters(&[PAGE])),
         route!(POST "/{db}/_index" DatabaseAdmin mango_index::create, "Declares an index.",
@@ -291,7 +291,7 @@ fn stemma_routes() -> Vec<Endpoint> {
             "Runs a live query: streams its result, then each change, as events.", returns_events().body("Watch")),
         route!(POST "/{db}/_aggregate" Member aggregate::post,
             "Computes counts, sums, extremes and distinct values, optionally by group, or runs a pipeline.",
-            returns("AggregateResult").body("Aggregate")),
+            returns("AggregateResult").body("Aggregate").parameters(&[PAST])),
         route!(POST "/{db}/_prepare" Member prepared::prepare, "Checks a query and stores it for repeated execution.",
             returns("PreparedQuery").status(201).body("Find")),
         route!(POST "/{db}/_prepared/{handle}" Member prepared::execute, "Runs a prepared query.",
@@ -301,7 +301,8 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(GET "/{db}/_paths" Member introspection::paths,
             "Lists the field paths of all documents, with the counts and types of their values.", returns("Paths")),
         route!(GET "/{db}/_history/{doc}" Member introspection::history,
-            "Returns all branches of a document's revision tree.", returns("History")),
+            "Returns all branches of a document's revision tree, and its stored revisions with their times.",
+            returns("History").parameters(&[DOCUMENTS])),
         route!(DELETE "/{db}/_prepared/{handle}" Member prepared::remove, "Removes a prepared query.", returns("Ok")),
     ]
 }
@@ -393,7 +394,7 @@ fn rendering_routes() -> Vec<Endpoint> {
 fn document_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}/{doc}" Member document::get, "Reads a document.",
-            returns("Document").or_returns("multipart/related").parameters(&[SHOW, REVISION, OPEN_REVISIONS, TAG])),
+            returns("Document").or_returns("multipart/related").parameters(&[PAST, SHOW, REVISION, OPEN_REVISIONS, TAG])),
         route!(PUT "/{db}/{doc}" Member document::put, "Writes a document.",
             returns("WriteResult").status(201).body("Document").bytes_body("multipart/related").parameters(&[WRITE])),
         route!(DELETE "/{db}/{doc}" Member document::delete, "Deletes a document.",
@@ -416,7 +417,7 @@ fn document_routes() -> Vec<Endpoint> {
         route!(DELETE "/{db}/_local/{local*}" Member document::delete_local, "Deletes a local document.",
             returns("WriteResult")),
         route!(GET "/{db}/{doc}/{file*}" Member attachment::get, "Reads an attachment, or a range of it.",
-            returns_bytes().parameters(&[REVISION, TAG, BYTES])),
+            returns_bytes().parameters(&[PAST, REVISION, TAG, BYTES])),
         route!(PUT "/{db}/{doc}/{file*}" Member attachment::put, "Adds or replaces an attachment.",
             returns("WriteResult").status(201).bytes_body("*/*").parameters(&[WRITE])),
         route!(DELETE "/{db}/{doc}/{file*}" Member attachment::delete, "Deletes an attachment.",

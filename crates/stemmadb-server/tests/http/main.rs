@@ -18,6 +18,7 @@ mod node;
 mod old_revisions;
 mod openapi;
 mod partitions;
+mod past;
 mod patch;
 mod protocol;
 mod questions;

@@ -87,6 +87,13 @@ impl Filter {
     }
 }
 
+impl Snapshot {
+    /// The changes after `since`, up to the sequence of the snapshot: the latest of each document.
+    pub fn changes(&self, since: Sequence) -> Changes {
+        Changes::new(self.clone(), since)
+    }
+}
+
 impl Changes {
     pub(crate) fn new(snapshot: Snapshot, since: Sequence) -> Self {
         Changes { snapshot, filter: Filter::default(), since, limit: None, descending: false }

@@ -103,6 +103,9 @@ impl Store {
                 progress(Progress { done: done + number, total });
             }
         }
+        for file in self.parts.log.history().files() {
+            check.history_file(file.segment)?;
+        }
         check.contents()?;
         check.index()?;
         check.feed()?;
@@ -188,6 +191,22 @@ impl Check<'_> {
             self.damage(format!("log {place}: a byte that holds nothing is not zero"), false);
         }
         Ok(())
+    }
+
+    /// Reads the records of a retired segment that are kept for the past.
+    fn history_file(&mut self, number: u32) -> Result<()> {
+        let mut record_count = 0;
+        let verified = self.snapshot.parts.log.history().records(number, &mut |position, bytes| {
+            let (record, _) = Record::decode(bytes).map_err(|error| error.within(format!("{position}")))?;
+            if let Record::Revision(record) = record {
+                let packed = self.snapshot.parts.packed(&record, position)?;
+                PackedValue::new(&packed, &self.snapshot.parts.shapes)?.check()?;
+            }
+            record_count += 1;
+            Ok(())
+        });
+        self.report.record_count += record_count;
+        self.note(verified, format_args!("history of segment {number}"), false)
     }
 
     fn document(&mut self, number: DocumentNumber) -> Result<()> {

@@ -31,6 +31,8 @@ pub struct Info {
     pub live_bytes: u64,
     /// The number of log segments.
     pub segment_count: usize,
+    /// Bytes of the history files, which keep what was replaced in retired segments.
+    pub history_bytes: u64,
     /// Size of all files of the tree, in bytes.
     pub tree_bytes: u64,
     /// Bytes of the files that make up the newest state of the tree.
@@ -95,6 +97,7 @@ impl Store {
             log_bytes: self.parts.log.used_bytes(),
             live_bytes,
             segment_count: self.parts.log.segments().len(),
+            history_bytes: self.parts.log.history().files().iter().map(|file| file.bytes).sum(),
             tree_bytes: tree.file_bytes,
             tree_live_bytes: tree.live_bytes,
             tree_held_bytes: tree.file_bytes - tree.live_bytes,

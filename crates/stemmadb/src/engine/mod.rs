@@ -22,10 +22,12 @@ mod dictionaries;
 pub(crate) mod directory;
 mod edit;
 mod expire;
+mod history;
 mod info;
 mod log_prescan;
 mod operations;
 mod pace;
+mod past;
 mod rebuild;
 mod recover;
 mod salvage;
@@ -96,6 +98,8 @@ pub(crate) struct Store {
     pace: pace::Pace,
     /// Whether only deletions are accepted, because there is little space.
     deletions_only: AtomicBool,
+    past_readers: history::PastReaders,
+    overlays: past::Overlays,
 }
 
 /// The memtables on top of the tree.
@@ -168,6 +172,7 @@ impl Store {
             segments,
             declared,
             read_timestamp,
+            past: None,
         })
     }
 

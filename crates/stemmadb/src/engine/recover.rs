@@ -21,7 +21,7 @@ use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::{CompressionSetting, Settings};
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition};
+use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -39,13 +39,14 @@ struct BufferedFrame {
     position: LogPosition,
     end: LogPosition,
     first_sequence: Sequence,
+    time_us: u64,
     payload: Vec<u8>,
 }
 
 impl BufferedFrame {
     fn frame(&self) -> Frame<'_> {
-        let BufferedFrame { position, end, first_sequence, .. } = *self;
-        Frame { position, end, first_sequence, payload: &self.payload }
+        let BufferedFrame { position, end, first_sequence, time_us, .. } = *self;
+        Frame { position, end, first_sequence, time_us, payload: &self.payload }
     }
 }
 
@@ -63,6 +64,7 @@ struct TreeState {
     /// Whether the tree has all terms that this version derives from documents.
     has_current_terms: bool,
     compacted_before: LogPosition,
+    history_floor: Option<Sequence>,
 }
 
 impl TreeState {
@@ -85,6 +87,7 @@ impl TreeState {
             live_bytes: meta::live_bytes(&snapshot)?,
             has_current_terms: meta::has_current_terms(&snapshot)?,
             compacted_before: meta::compacted_before(&snapshot)?,
+            history_floor: meta::history_floor(&snapshot)?,
         })
     }
 
@@ -142,7 +145,7 @@ impl Store {
         let compression = choose_compression(&options, stored_compression, log.end());
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, compacted_before, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, history_floor, .. } = state;
         let dictionaries = (paths, shapes, state.compression);
         let store = Store::assemble(log, blobs, tree, dictionaries, (policy, declared), options);
         // Settings of a new database are logged as they are chosen, others after recovery.
@@ -169,6 +172,7 @@ impl Store {
 
         // 9. Publish everything replayed.
         store.finish_recovery()?;
+        store.restore_floor(history_floor.filter(|_| !rebuild))?;
 
         // 10. Log the compression if it is another one from here on.
         if stored_compression.is_some_and(|stored| stored != compression) {
@@ -213,6 +217,7 @@ impl Store {
             publisher: publish::Publisher::new(),
             revs_limit: options.revs_limit.max(1).into(),
             compacted_before: LogPosition::START.to_u64().into(),
+            history_floor: 0.into(),
             memory_bytes: options.memory_bytes.into(),
             options,
         };
@@ -245,6 +250,8 @@ impl Store {
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),
             deletions_only: false.into(),
+            past_readers: Default::default(),
+            overlays: Default::default(),
         })
     }
 
@@ -404,7 +411,7 @@ impl Store {
     }
 
     /// The terms of the winner, if it is live and its record still exists.
-    fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
+    pub(super) fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
         if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == StoredRevision::GONE) {
             return Ok(None);
         }
@@ -435,11 +442,13 @@ fn open_log(
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(Log, Vec<BufferedFrame>)> {
     let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
+    let clock = options.clock.clone();
     let log_options = LogOptions {
         segment_bytes: options.segment_bytes,
         database_id: None,
         replay_from,
         durable_at_least: replay_from.unwrap_or(LogPosition::START),
+        now_us: TimeSource::new(move || clock.now_us()),
     };
     let mut tail = Vec::new();
     let log = Log::open(vfs, log_options, &mut |frame| {
@@ -448,6 +457,7 @@ fn open_log(
                 position: frame.position,
                 end: frame.end,
                 first_sequence: frame.first_sequence,
+                time_us: frame.time_us,
                 payload: frame.payload.to_vec(),
             });
         }
@@ -459,8 +469,8 @@ fn open_log(
 /// The declared indexes and schemas in these settings; none if there are no settings yet.
 fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<DeclaredIndexes> {
     match settings {
-        Some(Settings { definitions, next_index, schemas, .. }) => {
-            Ok(DeclaredIndexes { schemas, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
+        Some(Settings { definitions, next_index, schemas, history, .. }) => {
+            Ok(DeclaredIndexes { schemas, history, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
         }
         None => Ok(DeclaredIndexes { next_number: 1, ..DeclaredIndexes::default() }),
     }

@@ -7,6 +7,7 @@
 use crate::compression::Compression;
 use crate::index::{DeclaredIndexes, IndexDefinition, Policy};
 use crate::log::LogPosition;
+use crate::retention::HistoryRules;
 use crate::schema::CollectionSchemas;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
@@ -14,6 +15,7 @@ use crate::{Error, Result};
 const FIELD_INDEXES: &str = "indexes";
 const FIELD_NEXT_INDEX: &str = "next_index";
 const FIELD_SCHEMAS: &str = "schemas";
+const FIELD_HISTORY: &str = "history";
 const FIELD_COMPRESSION: &str = "compression";
 const FIELD_METHOD: &str = "method";
 const FIELD_SINCE: &str = "since";
@@ -54,6 +56,7 @@ pub(crate) struct Settings {
     /// The number of the next index.
     pub(crate) next_index: u32,
     pub(crate) schemas: CollectionSchemas,
+    pub(crate) history: HistoryRules,
     pub(crate) compression: CompressionSetting,
 }
 
@@ -68,6 +71,9 @@ impl Settings {
         }
         if let (Some(object), false) = (value.as_object_mut(), declared.schemas.is_empty()) {
             object.insert(FIELD_SCHEMAS, declared.schemas.to_value());
+        }
+        if let (Some(object), Some(history)) = (value.as_object_mut(), declared.history.to_value()) {
+            object.insert(FIELD_HISTORY, history);
         }
         if let (Some(object), true) = (value.as_object_mut(), compression != CompressionSetting::default()) {
             object.insert(FIELD_COMPRESSION, compression.to_value());
@@ -96,10 +102,12 @@ impl Settings {
         };
         let schemas =
             object.remove(FIELD_SCHEMAS).as_ref().map(CollectionSchemas::from_value).transpose()?.unwrap_or_default();
+        let history =
+            object.remove(FIELD_HISTORY).as_ref().map(HistoryRules::from_value).transpose()?.unwrap_or_default();
         let compression = match object.remove(FIELD_COMPRESSION) {
             None => CompressionSetting::default(),
             Some(value) => CompressionSetting::from_value(&value).ok_or_else(damaged)?,
         };
-        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas, compression })
+        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas, history, compression })
     }
 }

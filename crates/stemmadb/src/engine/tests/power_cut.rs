@@ -2,7 +2,7 @@
 //! transaction is partially visible, and the database is consistent.
 //!
 //! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, an *image* may be
-//! taken: the disk as a power loss at that point may leave it. Each image is opened and compared with the state that
+//! taken: the disk as a power loss at that point may leave it. Half of the scripts keep the past. Each image is opened and compared with the state that
 //! the script must have left. For a third of them, images are taken again during recovery.
 //!
 //! `STEMMA_IMAGES` sets the number of images to verify (default 3,000; the nightly run verifies 1,000,000).
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::compression::Compression;
+use crate::retention::Retention;
 use crate::revision::DocumentId;
 use crate::sync::Mutex;
 use crate::tree::trace::{TreeChange, current_change};
@@ -227,8 +228,11 @@ fn declare(db: &Database, number: usize) -> Result<()> {
     }
 }
 
-fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
+fn run_script(camera: &Arc<Camera>, states: &States, retention: Retention) -> Result<()> {
     let db = camera.open()?;
+    if retention != Retention::Nothing {
+        db.history().keep(retention)?;
+    }
     for number in 1..=SCRIPT {
         camera.begun.store(number, Ordering::SeqCst);
         let durability = if number % 3 == 1 { Durability::None } else { Durability::Sync };
@@ -304,8 +308,37 @@ fn verify(db: &Database, states: &States, acknowledged: usize, begun: usize) -> 
     if !report.is_sound() {
         return Err(format!("{:?}", report.damages));
     }
+    verify_past(db, states, reached)?;
     let id = DocumentId::new("after").map_err(to_text)?;
     db.edit(Edit::Upsert { id, body: body(reached, 99) }).map_err(to_text)?;
+    Ok(())
+}
+
+/// Compares the database as of earlier transactions with what they left, if the past is kept.
+fn verify_past(db: &Database, states: &States, reached: usize) -> std::result::Result<(), String> {
+    let to_text = |error: crate::Error| format!("{error:?}");
+    if db.history().retention() != Retention::Everything || reached < 2 {
+        return Ok(());
+    }
+    if db.history().oldest() > Sequence::ZERO {
+        return Err(format!("the past begins at {}", db.history().oldest()));
+    }
+    let revisions = db.history().revisions("marker").map_err(to_text)?;
+    let mut random = Random::new(reached as u64);
+    for _ in 0..3 {
+        let number = 1 + random.below(reached as u64 - 1) as usize;
+        // The next transaction wrote its marker first.
+        let is_next = |body: &Value| body.get("number").and_then(Value::as_u64) == Some(number as u64 + 1);
+        let next = revisions.iter().filter(|revision| revision.document.value().is_ok_and(|body| is_next(&body)));
+        let next = next.map(|revision| revision.sequence).min();
+        let next = next.ok_or_else(|| format!("the marker of transaction {} is not kept", number + 1))?;
+        let past = db.as_of(Sequence(next.0 - 1)).map_err(to_text)?;
+        let documents = past.find(crate::Selector::everything()).documents().map_err(to_text)?;
+        let pairs = documents.iter().map(|document| Ok((document.id().to_string(), document.to_json()?)));
+        if pairs.collect::<Result<BTreeMap<_, _>>>().map_err(to_text)? != states[number] {
+            return Err(format!("as of transaction {number}, the documents are not those after it"));
+        }
+    }
     Ok(())
 }
 
@@ -372,7 +405,8 @@ fn enumerate(images: usize, first_seed: u64, dropped: u32) -> Tally {
         let disk = FaultVfs::new(seed);
         disk.drop_syncs(dropped);
         let camera = Camera::new(disk, seed, 400);
-        let ran = run_script(&camera, &states);
+        let retention = if seed % 2 == 0 { Retention::Nothing } else { Retention::Everything };
+        let ran = run_script(&camera, &states, retention);
         if dropped == 0 {
             ran.unwrap();
         }

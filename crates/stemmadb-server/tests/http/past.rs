@@ -1,0 +1,45 @@
+//! Reading the past over HTTP: `as_of` on the routes that read, and `_history`.
+
+use serde_json::{Value, json};
+
+use crate::client::TestServer;
+
+#[test]
+fn routes_read_as_of_a_sequence() {
+    let server = TestServer::new();
+    server.database("library", &[]);
+    let sequence = || server.get("/library").json()["update_seq"].as_str().unwrap().to_owned();
+    let emma = server.put("/library/emma", &json!({"year": 1816})).json()["rev"].as_str().unwrap().to_owned();
+    let first = sequence();
+    server.put("/library/dune", &json!({"year": 1965}));
+    let second = sequence();
+    server.put(&format!("/library/emma?rev={emma}"), &json!({"year": 1815}));
+
+    let year = |query: &str| server.get(&format!("/library/emma{query}")).json()["year"].clone();
+    assert_eq!((year(""), year(&format!("?as_of={first}"))), (json!(1815), json!(1816)));
+    assert_eq!(year("?as_of=-0s"), 1815);
+    assert_eq!(server.get(&format!("/library/dune?as_of={first}")).status, 404);
+    let listed = |as_of: &str| server.get(&format!("/library/_all_docs?as_of={as_of}")).json();
+    assert_eq!((listed(&first)["total_rows"].clone(), listed(&second)["total_rows"].clone()), (json!(1), json!(2)));
+    assert_eq!(listed(&first)["rows"][0]["value"]["rev"], json!(emma));
+    let found = |as_of: &str| {
+        let query = json!({"selector": {"year": {"$gt": 1815}}});
+        server.post(&format!("/library/_find?as_of={as_of}"), &query).json()["docs"].as_array().unwrap().len()
+    };
+    assert_eq!((found(&first), found(&second)), (1, 2));
+    let figures = json!({"figures": {"years": {"sum": "year"}}});
+    let sum = server.post(&format!("/library/_aggregate?as_of={second}"), &figures);
+    assert_eq!(sum.json()["rows"][0]["value"]["years"], 1816 + 1965);
+    let changes = server.get(&format!("/library/_changes?as_of={first}")).json();
+    assert_eq!((changes["results"].as_array().unwrap().len(), changes["last_seq"].clone()), (1, json!(first)));
+    assert_eq!(server.get("/library/_changes?feed=longpoll&as_of=1").status, 400);
+
+    let history = server.get("/library/_history/emma?include_docs=true").json();
+    let years: Vec<&Value> =
+        history["stored"].as_array().unwrap().iter().map(|stored| &stored["doc"]["year"]).collect();
+    assert_eq!(years, [1815, 1816]);
+    assert!(history["stored"][0]["time_us"].as_u64() > history["stored"][1]["time_us"].as_u64());
+    for (as_of, status) in [("yesterday", 400), ("999", 400), ("2026-11-24", 400)] {
+        assert_eq!(server.get(&format!("/library/emma?as_of={as_of}")).status, status, "{as_of}");
+    }
+}
