@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use stemmadb::{
-    Database, DocumentId, Durability, Edit, Field, Options, Query, Selector, Value, all_of, any_of, field, not,
+    Compression, Database, DocumentId, Durability, Edit, Field, Options, Query, Selector, Value, all_of, any_of, field,
+    not,
 };
 
 use super::{Body, DocumentForm, DocumentReader, Engine, PageReader, QueryRunner};
@@ -34,7 +35,22 @@ impl Stemma {
 
     /// Opens the database in the directory `path`, creating it if needed.
     pub(crate) fn open_durable(path: &Path, durability: Durability, caching: Caching) -> Result<Self> {
-        let options = Options::new().durability(durability);
+        Self::open_with(path, Options::new().durability(durability), durability, caching)
+    }
+
+    /// Like [`Stemma::open`], with this compression of what is written from now on.
+    pub(crate) fn open_compressed(
+        path: &Path,
+        synced: bool,
+        caching: Caching,
+        compression: Compression,
+    ) -> Result<Self> {
+        let durability = if synced { Durability::Sync } else { Durability::None };
+        let options = Options::new().durability(durability).compression(compression);
+        Self::open_with(path, options, durability, caching)
+    }
+
+    fn open_with(path: &Path, options: Options, durability: Durability, caching: Caching) -> Result<Self> {
         let options = match caching {
             Caching::Off => options.cache_bytes(0),
             Caching::Default => options,

@@ -7,6 +7,7 @@ mod batches;
 mod bulk_inserts;
 mod caches;
 pub(crate) mod commerce;
+mod compression;
 mod encodings;
 mod field_queries;
 pub(crate) mod growth;
@@ -86,6 +87,7 @@ impl Bench {
         import_memory::run(self)?;
         single_inserts::run(self)?;
         point_reads::run(self)?;
+        compression::run(self)?;
         field_queries::run(self)
     }
 
@@ -226,7 +228,7 @@ pub(crate) mod tests {
         let file = scratch.path().join("results.json");
         let results = Results::new(machine, "none".to_owned(), Some(&file));
         // Memory of an import needs a child process, which a test cannot start.
-        let groups = ["bulk", "bytes", "single", "get", "equality", "range", "prefix"];
+        let groups = ["bulk", "bytes", "single", "get", "compression", "equality", "range", "prefix"];
         let mut bench = Bench::new(TINY, scratch, results, Clock::Wall, groups.map(str::to_owned).to_vec());
         bench.core().unwrap();
         let rows = bench.results.rows();

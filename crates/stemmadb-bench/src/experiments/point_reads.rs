@@ -88,7 +88,7 @@ fn load_ids_only(bench: &mut Bench) -> Result<Sqlite> {
 }
 
 /// Returns distinct ids in random order.
-fn random_ids(corpus: &Corpus) -> Vec<String> {
+pub(super) fn random_ids(corpus: &Corpus) -> Vec<String> {
     let mut positions: Vec<usize> = (0..corpus.len()).collect();
     let mut random = Random::new(2);
     let count = READ_COUNT.min(corpus.len() as u64) as usize;
@@ -119,7 +119,7 @@ fn verify(corpus: &Corpus, engine: &dyn Engine, form: DocumentForm, ids: &[Strin
     Ok(())
 }
 
-fn read(
+pub(super) fn read(
     engine: &dyn Engine,
     form: DocumentForm,
     ids: &[String],

@@ -164,7 +164,7 @@ impl Store {
         let store = Store::assemble(files, dictionaries, (policy, declared), options);
         // Settings of a new database are logged as they are chosen, others after recovery.
         store.parts.set_compression(stored_compression.unwrap_or(compression));
-        store.parts.tree.set_compression(compression.compression);
+        store.parts.tree.set_compression(compression.compression.of_tree());
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.start_at(&checkpoint, persisted);
             store.parts.set_compacted_before(compacted_before);

@@ -75,7 +75,7 @@ impl StoreParts {
     pub(crate) fn set_compression(&self, setting: CompressionSetting) {
         self.compression_since.store(setting.since.to_u64(), Ordering::Relaxed);
         self.compression.set(setting.compression);
-        self.tree.set_compression(setting.compression);
+        self.tree.set_compression(setting.compression.of_tree());
     }
 
     /// The body in the record at `position`, whose bytes are `record`.

@@ -17,7 +17,13 @@ const BLOCK_COUNT: u64 = 10_000;
 
 /// Inserts documents until there are `count` or the time is over; then waits for upkeep and measures space and memory.
 pub(super) fn run(request: &Request, count: u64, seconds_max: Option<u64>) -> Result<Reply> {
-    let subject = Subject::open(request.engine, &request.path, Caching::Default)?;
+    let subject = match &request.compression {
+        Some(name) => {
+            let compression = name.parse()?;
+            Subject::Stemma(Stemma::open_compressed(&request.path, true, Caching::Default, compression)?)
+        }
+        None => Subject::open(request.engine, &request.path, Caching::Default)?,
+    };
     let mut first = subject.document_count()?;
     if first > count {
         subject.close()?;

@@ -4,6 +4,7 @@
 //! At each size Stemma and SQLite take turns. Each turn is a child process that opens the database, because memory,
 //! processor time and caches belong to a process.
 
+mod compression;
 mod databases;
 mod inserts;
 mod mixed;
@@ -72,6 +73,8 @@ enum Part {
     Mixed,
     /// Few documents that are updated often
     Updates,
+    /// Inserts, disk space and reads by id with each compression, up to 1,000,000 documents
+    Compression,
     /// Many databases in one process
     Databases,
 }
@@ -103,6 +106,9 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     }
     if options.includes(Part::Updates) {
         updates(bench)?;
+    }
+    if options.includes(Part::Compression) {
+        compression::run(bench)?;
     }
     if options.includes(Part::Databases) {
         many_databases(bench, &options)?;
@@ -307,6 +313,7 @@ fn request(bench: &Bench, engine: EngineName, path: &Path, task: Task) -> Reques
         path: path.to_owned(),
         uses_thread_clock: bench.clock == Clock::Thread,
         repetition_count: bench.scale.repetition_count,
+        compression: None,
         task,
     }
 }
@@ -473,6 +480,8 @@ mod tests {
             "open",
             "rebuild",
             "updates",
+            "compressed by lz4",
+            "compressed by zstd",
         ] {
             assert!(rows.iter().any(|row| row.row.starts_with(part)), "no row of {part}");
         }

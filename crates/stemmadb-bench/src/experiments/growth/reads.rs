@@ -46,6 +46,15 @@ pub(super) fn run(request: &Request) -> Result<Vec<Figure>> {
     Ok(reads.figures)
 }
 
+/// Measures reads by id without caches.
+pub(super) fn get_uncached(request: &Request) -> Result<Vec<Figure>> {
+    let mut reads = Reads { request, stopwatch: Stopwatch::new(request.clock()), figures: Vec::new() };
+    let subject = Subject::open(request.engine, &request.path, Caching::Off)?;
+    reads.get("get by id, cache off", &subject, 1)?;
+    subject.close()?;
+    Ok(reads.figures)
+}
+
 /// Measures opening, and the first operations afterwards.
 pub(super) fn reopen(request: &Request) -> Result<Vec<Figure>> {
     let mut figures = ["open", "open: first get", "open: first query"]

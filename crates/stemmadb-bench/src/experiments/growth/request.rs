@@ -26,6 +26,8 @@ pub(super) struct Request {
     pub(super) uses_thread_clock: bool,
     /// Repetitions of reads.
     pub(super) repetition_count: usize,
+    /// The name of the compression to insert with; none: as the database has it.
+    pub(super) compression: Option<String>,
     pub(super) task: Task,
 }
 
@@ -35,6 +37,8 @@ pub(super) enum Task {
     Insert { count: u64, seconds_max: Option<u64> },
     /// Time reads.
     Read,
+    /// Time reads by id without caches.
+    Get,
     /// Time opening, and the first operations afterwards.
     Reopen,
     /// Time rebuilding the tree from the log.
@@ -155,6 +159,7 @@ impl Request {
             Task::Insert { count, seconds_max } => return inserts::run(self, count, seconds_max),
             Task::Rebuild => inserts::rebuild(self)?,
             Task::Read => reads::run(self)?,
+            Task::Get => reads::get_uncached(self)?,
             Task::Reopen => reads::reopen(self)?,
             Task::Mixed { seconds } => mixed::run(self, seconds)?,
             Task::Update { count } => updates::run(self, count)?,
