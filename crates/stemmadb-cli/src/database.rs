@@ -717,7 +717,7 @@ impl Database {
     pub(crate) fn info(&self) -> Result<Object> {
         let info = self.inner.info()?;
         let directory = self.inner.path().map(|path| path.display().to_string());
-        let fields: [(&str, Value); 15] = [
+        let fields: [(&str, Value); 16] = [
             ("directory", directory.map_or(Value::Null, Value::from)),
             ("document_count", info.document_count.into()),
             ("deleted_count", info.deleted_count.into()),

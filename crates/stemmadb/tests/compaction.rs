@@ -113,7 +113,9 @@ fn small_frames_are_joined() {
     assert!(before > live_bytes * 5 / 4, "{before} bytes, {live_bytes} live");
     db.maintenance().compact().unwrap();
     let after = db.info().unwrap().log_bytes;
-    assert!(after < live_bytes * 11 / 10, "{after} bytes for {live_bytes} live ones");
+    // A relocated record has nine bytes more, for the time of its first write.
+    let longer = 20_000 * 9;
+    assert!(after - longer < live_bytes * 11 / 10, "{after} bytes for {live_bytes} live ones");
     db.close().unwrap();
     std::fs::remove_dir_all(path.join("tree")).unwrap();
     assert_contents(&open(&path), 20_000, 0);

@@ -251,7 +251,8 @@ impl RevisionRecord<'_> {
             put_varint(fields, revs_limit as u64);
         }
         if let Some(Origin { sequence, time_us }) = self.origin {
-            put_varint(fields, sequence.0);
+            debug_assert!(sequence <= self.sequence, "no revision is newer than its document");
+            put_varint(fields, self.sequence.0 - sequence.0);
             put_varint(fields, time_us);
         }
         put_varint(fields, self.number.0);
@@ -420,10 +421,17 @@ impl<'a> Reader<'a> {
         let pruned = self.pruned(flags)?;
         let origin = match flags & FLAG_ORIGIN {
             0 => None,
-            _ => Some(Origin { sequence: Sequence(self.varint()?), time_us: self.varint()? }),
+            _ => Some((self.varint()?, self.varint()?)),
         };
         let number = self.number()?;
         let sequence = Sequence(self.varint()?);
+        let origin = match origin {
+            Some((distance, time_us)) => {
+                let sequence = Sequence(sequence.0.checked_sub(distance).ok_or_else(damaged)?);
+                Some(Origin { sequence, time_us })
+            }
+            None => None,
+        };
         let id = self.text()?;
         let generation = self.small()?;
         let hash = self.hash()?;
