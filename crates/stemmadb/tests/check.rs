@@ -50,10 +50,10 @@ fn original(path: &Path) {
 /// Offset of the last frame.
 fn last_frame(bytes: &[u8]) -> usize {
     let (mut offset, mut last) = (64, 64);
-    while offset + 24 <= bytes.len() && bytes[offset] >> 6 != 0 {
+    while offset + 32 <= bytes.len() && bytes[offset] >> 6 != 0 {
         last = offset;
         let word = u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap());
-        offset = (offset + 24 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
+        offset = (offset + 32 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
     }
     last
 }

@@ -70,18 +70,18 @@ fn original(path: &Path) -> Contents {
 /// Location of a frame: segment index and byte range.
 type Frame = (usize, Range<usize>);
 
-/// The frames of an undamaged log according to its format: a header of 64 bytes, then frames of 24 bytes and a payload,
+/// The frames of an undamaged log according to its format: a header of 64 bytes, then frames of 32 bytes and a payload,
 /// padded to multiples of 8.
 fn frames(log: &[Vec<u8>]) -> Vec<Frame> {
     let mut found = Vec::new();
     for (segment, bytes) in log.iter().enumerate() {
         let mut offset = 64;
-        while offset + 24 <= bytes.len() {
+        while offset + 32 <= bytes.len() {
             let word = u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap());
             if word >> 30 == 0 {
                 break;
             }
-            let end = (offset + 24 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
+            let end = (offset + 32 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
             found.push((segment, offset..end));
             offset = end;
         }
