@@ -402,8 +402,8 @@ impl Database {
         self.store().snapshot()
     }
 
-    /// A snapshot of the database as it was at a point in the past: a [`Sequence`](crate::Sequence), a time, or how long
-    /// ago. Everything that a snapshot answers, it answers as of then, by today's indexes.
+    /// A snapshot of the database as it was at a point in the past: a [`Sequence`](crate::Sequence), a time, or how
+    /// long ago. Everything that a snapshot answers, it answers as of then, by today's indexes.
     ///
     /// How far it reaches back: [`History`]. Costs two reads of the log for each document that was changed since the
     /// last checkpoint before then, once; further questions cost what they do now.

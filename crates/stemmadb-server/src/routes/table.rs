@@ -397,7 +397,8 @@ fn rendering_routes() -> Vec<Endpoint> {
 fn document_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}/{doc}" Member document::get, "Reads a document.",
-            returns("Document").or_returns("multipart/related").parameters(&[PAST, SHOW, REVISION, OPEN_REVISIONS, TAG])),
+            returns("Document").or_returns("multipart/related")
+                .parameters(&[PAST, SHOW, REVISION, OPEN_REVISIONS, TAG])),
         route!(PUT "/{db}/{doc}" Member document::put, "Writes a document.",
             returns("WriteResult").status(201).body("Document").bytes_body("multipart/related").parameters(&[WRITE])),
         route!(DELETE "/{db}/{doc}" Member document::delete, "Deletes a document.",

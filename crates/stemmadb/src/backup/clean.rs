@@ -7,9 +7,9 @@ use super::manifest::{self, Manifest, name_of};
 use super::target::Target;
 use crate::{ErrorKind, Result};
 
-/// Deletes backups and files after `newest` was created. Keeps the newest `keep` backups; with `supersedes`, also deletes
-/// those that `newest` makes superfluous. `files` are those that the target had before `newest` was written: only they
-/// are deleted, since those of another writer may not be listed yet. Returns the number of deleted backups.
+/// Deletes backups and files after `newest` was created. Keeps the newest `keep` backups; with `supersedes`, also
+/// deletes those that `newest` makes superfluous. `files` are those that the target had before `newest` was written:
+/// only they are deleted, since those of another writer may not be listed yet. Returns the number of deleted backups.
 ///
 /// # Errors
 /// `Conflict` if another writer has made a newer backup: then `newest` is withdrawn, and nothing else is deleted.

@@ -21,8 +21,8 @@ pub(super) struct CopiedSegment {
     pub(super) first_sequence: Option<u64>,
 }
 
-/// Ends the copied log in `vfs` before the first frame that takes a sequence above `sequence`, and thus after everything
-/// that was written before that frame. Returns whether there is one. `segments` are ascending.
+/// Ends the copied log in `vfs` before the first frame that takes a sequence above `sequence`, and thus after
+/// everything that was written before that frame. Returns whether there is one. `segments` are ascending.
 ///
 /// The file of the last segment is replaced, not truncated: it may be shared.
 ///

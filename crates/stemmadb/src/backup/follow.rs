@@ -53,8 +53,8 @@ impl FollowOptions {
         Self::default()
     }
 
-    /// Sets how often changes are shipped: 10 seconds by default. At most what was written in this time is lost with the
-    /// disk of the database.
+    /// Sets how often changes are shipped: 10 seconds by default. At most what was written in this time is lost with
+    /// the disk of the database.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
@@ -112,8 +112,8 @@ pub struct FollowStatus {
     pub is_running: bool,
 }
 
-/// A running continuous backup, started by [`Maintenance::follow`](crate::handles::Maintenance::follow). Dropping it ends
-/// it without a last shipment.
+/// A running continuous backup, started by [`Maintenance::follow`](crate::handles::Maintenance::follow). Dropping it
+/// ends it without a last shipment.
 pub struct Follower {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A manifest is created only after everything it lists is flushed, and never replaced: a crash at any step leaves the
-//!   earlier backups as they were.
+//! - A manifest is created only after everything it lists is flushed, and never replaced: a crash at any step leaves
+//!   the earlier backups as they were.
 //! - A file is deleted only if no manifest lists it, right after this writer has created the newest manifest.
 //! - Of two writers that create the same manifest, one fails and changes nothing more.
 //! - A file with two names is never written to: the log reuses no shared file, and a copy of a database has a last

@@ -69,8 +69,8 @@ impl<'a> Maintenance<'a> {
         self.database.store().compact(&mut progress)
     }
 
-    /// Makes a backup in the directory `target`, which is created if it doesn't exist: consistent, while the database is
-    /// read and written. Later backups there add only what is new. See [`backup`](crate::backup) for restoring.
+    /// Makes a backup in the directory `target`, which is created if it doesn't exist: consistent, while the database
+    /// is read and written. Later backups there add only what is new. See [`backup`](crate::backup) for restoring.
     ///
     /// Sealed segments of the log and large attachments are linked if the directory is on the same file system;
     /// otherwise they are copied. The tree is not part of a backup, since it can be rebuilt.
@@ -110,8 +110,9 @@ impl<'a> Maintenance<'a> {
     /// Creates a branch in `directory`: a database with the state `at`, which can be written independently of this one.
     ///
     /// The two share their files until either replaces them, if the directory is on the same file system: a branch of
-    /// the newest state takes about as long as opening the database. An older state has its tree rebuilt, and must still
-    /// be in the log: compaction removes it. The branch counts as another database, so that it can replicate back.
+    /// the newest state takes about as long as opening the database. An older state has its tree rebuilt, and must
+    /// still be in the log: compaction removes it. The branch counts as another database, so that it can replicate
+    /// back.
     ///
     /// ```
     /// # use stemmadb::{Database, backup::At};
@@ -133,8 +134,8 @@ impl<'a> Maintenance<'a> {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` if the directory exists; `NotFound` if the log does not have the state; `Unavailable` if files can't be
-    /// written.
+    /// `Invalid` if the directory exists; `NotFound` if the log does not have the state; `Unavailable` if files can't
+    /// be written.
     pub fn branch(&self, directory: impl AsRef<Path>, at: At) -> Result<()> {
         backup::branch(self.database.store(), directory.as_ref(), at)
     }

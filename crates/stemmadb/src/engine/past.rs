@@ -1,9 +1,9 @@
 //! Reading the past: a snapshot as of an earlier sequence.
 //!
-//! Memtables show any sequence since the last checkpoint by themselves. Before that, the tree is too new: an *overlay*, a
-//! memtable on top of it, takes back what it has of later transactions. It holds each document that was changed since, in
-//! the state that it had, and the terms that it gained or lost. So a past snapshot answers every question that a current
-//! one does.
+//! Memtables show any sequence since the last checkpoint by themselves. Before that, the tree is too new: an *overlay*,
+//! a memtable on top of it, takes back what it has of later transactions. It holds each document that was changed
+//! since, in the state that it had, and the terms that it gained or lost. So a past snapshot answers every question
+//! that a current one does.
 //!
 //! Cost of an overlay: proportional to the documents that were changed since; for each, reads of its newer revisions in
 //! the log and the terms of two bodies. The overlays used last are kept.

@@ -6,7 +6,7 @@
 //! | `compacted` | log position of the last explicit compaction: older records of replaced revisions are not read |
 //! | `history` | the lowest sequence as of which the database can be read |
 //! | `past/` + segment | a history file has what was replaced in that segment |
-//! | `unreferenced/` + digest | an attachment content that only the past needs: the newest sequence when that was found |
+//! | `unreferenced/` + digest | a content that only the past needs: the newest sequence when that was found |
 //! | `settings` | the settings the index was built with, as JSON |
 //! | `terms` | the version of the terms derived from documents besides those of their values: 1, their collection |
 //! | `path/` + number | parent and name of a path |

@@ -512,8 +512,8 @@ fn read_footer(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
     Ok((length, checksums.map(|sum| u32::from_be_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()))
 }
 
-/// Reads a blob's file of `byte_count` bytes; returns whether its content has this digest. Without a hash function, only
-/// its length is verified.
+/// Reads a blob's file of `byte_count` bytes; returns whether its content has this digest. Without a hash function,
+/// only its length is verified.
 pub(crate) fn is_content_of(file: &mut dyn Read, byte_count: u64, digest: &Digest) -> io::Result<bool> {
     let without_footer = byte_count.saturating_sub(FOOTER_BYTES as u64);
     // Each chunk, of which the last may be shorter, has four bytes of checksum.

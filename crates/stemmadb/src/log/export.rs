@@ -1,8 +1,8 @@
 //! Export of the log: the files that a backup or a branch copies or links, and reading the frames of such a copy.
 //!
-//! The log up to any frame boundary is a complete log. An export therefore names every segment that existed at some time
-//! since a [`SegmentSet`] was taken, up to a position that is durable. Segments that were retired since are in it too:
-//! recovery drops those that the last mark before that position omits.
+//! The log up to any frame boundary is a complete log. An export therefore names every segment that existed at some
+//! time since a [`SegmentSet`] was taken, up to a position that is durable. Segments that were retired since are in it
+//! too: recovery drops those that the last mark before that position omits.
 //!
 //! Invariant: the bytes of an exported segment never change, since the set keeps its file from being reused. A sealed
 //! segment's file ends with its seal, so it may be linked.
@@ -97,9 +97,9 @@ impl Log {
 /// What a reader of frames does next.
 pub(crate) type FrameVisit = ControlFlow<()>;
 
-/// Verifies the frames of segment `number` in the directory `vfs` and passes those with data to `visit`, in order, up to
-/// the one for which it breaks. Returns the offset where that frame starts, or where the last frame ends, and the id of
-/// the database.
+/// Verifies the frames of segment `number` in the directory `vfs` and passes those with data to `visit`, in order, up
+/// to the one for which it breaks. Returns the offset where that frame starts, or where the last frame ends, and the id
+/// of the database.
 ///
 /// # Errors
 /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset if the file has anything but frames.

@@ -16,7 +16,7 @@
 //! | 4 | zeros |
 //! | 4 | CRC32C of the 60 bytes above |
 //! | | blocks of records, each compressed with zstd |
-//! | | index: number of blocks; per block the distance of its first record from the one of the block before, its compressed length and its length, and 4 bytes of CRC32C of the compressed block; number of times; per time the distance of its sequence and of the time from those before |
+//! | | index, see docs/format.md |
 //! | 4 | length of the index |
 //! | 4 | CRC32C of the index |
 //! | 8 | `stemmhis` |

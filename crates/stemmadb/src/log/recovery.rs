@@ -230,8 +230,8 @@ fn scan_segment(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Segme
     Ok(scanned)
 }
 
-/// The end of a segment that is not replayed, with its seal. The seal is the last frame in its file, unless a crash prevented
-/// truncating the file.
+/// The end of a segment that is not replayed, with its seal. The seal is the last frame in its file, unless a crash
+/// prevented truncating the file.
 fn end_of_sealed(segment: &Segment) -> Result<(u32, FrameHeader)> {
     let bytes = segment.length()?;
     let seal = u32::try_from(bytes.saturating_sub(u64::from(segment.format.header_bytes()))).unwrap_or(0);

@@ -144,8 +144,8 @@ impl Shared {
     }
 }
 
-/// Renames a retired segment's file for reuse if `is_wanted`, the file has the usual size, and no backup or branch shares
-/// it; removes it otherwise. The directory change is not flushed yet.
+/// Renames a retired segment's file for reuse if `is_wanted`, the file has the usual size, and no backup or branch
+/// shares it; removes it otherwise. The directory change is not flushed yet.
 pub(super) fn release_file(
     vfs: &dyn Vfs,
     segment: &Arc<Segment>,

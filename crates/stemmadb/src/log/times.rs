@@ -1,7 +1,7 @@
 //! Commit times: when a position of the log was written, and what was written up to a time.
 //!
-//! Times ascend with the log, so both are searches. Each segment has a sparse index of its frames, which is built when it
-//! is first needed: that reads the segment once.
+//! Times ascend with the log, so both are searches. Each segment has a sparse index of its frames, which is built when
+//! it is first needed: that reads the segment once.
 
 use super::LogPosition;
 use super::frame::{FrameHeader, FrameKind};

@@ -52,8 +52,8 @@ fn branch_of_an_older_sequence_has_the_state_of_that_time() {
     assert_eq!(branch_below(&db, &disk, "0", At::Latest).err().unwrap().kind(), ErrorKind::Invalid, "it exists");
 }
 
-/// Checkpoints are named after the identities of both sides. If a branch had that of its origin, the checkpoints of both
-/// directions would be one document, and the second direction would skip what it takes for replicated.
+/// Checkpoints are named after the identities of both sides. If a branch had that of its origin, the checkpoints of
+/// both directions would be one document, and the second direction would skip what it takes for replicated.
 #[test]
 fn branch_replicates_with_its_origin_in_both_directions() {
     let (db, disk) = (open(&FaultVfs::new(1)), FaultVfs::new(2));

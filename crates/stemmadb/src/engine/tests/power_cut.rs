@@ -2,8 +2,9 @@
 //! transaction is partially visible, and the database is consistent.
 //!
 //! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, an *image* may be
-//! taken: the disk as a power loss at that point may leave it. Half of the scripts keep the past. Each image is opened and compared with the state that
-//! the script must have left. For a third of them, images are taken again during recovery.
+//! taken: the disk as a power loss at that point may leave it. Half of the scripts keep the past. Each image is opened
+//! and compared with the state that the script must have left. For a third of them, images are taken again during
+//! recovery.
 //!
 //! `STEMMA_IMAGES` sets the number of images to verify (default 3,000; the nightly run verifies 1,000,000).
 //! `STEMMA_IMAGE_SEED` sets the first script run (default 0), so that several processes can share the work.
