@@ -12,8 +12,8 @@ use crate::harness::{Heading, ResultRow, Samples, remove, sync_file_system};
 const NONE: &str = "stemma-uncompressed";
 /// At most so many documents.
 const COUNT_MAX: u64 = 1_000_000;
-/// The target of the space with LZ4, in bytes for each document, from [`COUNT_MAX`] documents on.
-const BYTES_LZ4: f64 = 270.0;
+/// The target of the space with LZ4 for runs and zstd for documents, in bytes for each of [`COUNT_MAX`] documents.
+const BYTES_MAX: f64 = 270.0;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let count = bench.scale.growth_count.min(COUNT_MAX);
@@ -22,8 +22,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         let compressed = measure(bench, name, count)?;
         for figure in compressed {
             let peer = none.iter().find(|peer| peer.row == figure.row).map(|peer| (NONE, &peer.samples));
-            let has_bound = name == "lz4" && figure.row == "bytes on disk" && count == COUNT_MAX;
-            let bound = has_bound.then(|| Samples::from_costs([BYTES_LZ4]));
+            let has_bound = name == "zstd" && figure.row == "bytes on disk" && count == COUNT_MAX;
+            let bound = has_bound.then(|| Samples::from_costs([BYTES_MAX]));
             let heading = Heading {
                 experiment: "growth",
                 row: format!("compressed by {name}: {}", figure.row),
