@@ -2,6 +2,7 @@
 
 mod expiration;
 mod files;
+mod history;
 mod indexes;
 mod local_documents;
 mod maintenance;
@@ -19,6 +20,7 @@ use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatc
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper};
+use crate::history::At;
 use crate::keys::{ExpiringKeys, Keys};
 use crate::options::{Durability, Options, Progress};
 use crate::publish::Notifier;
@@ -34,6 +36,7 @@ use crate::view::{OpenView, View, ViewRegistry};
 
 pub use expiration::Expiration;
 pub use files::Files;
+pub use history::History;
 pub use indexes::Indexes;
 pub use local_documents::LocalDocuments;
 pub use maintenance::Maintenance;
@@ -46,7 +49,8 @@ pub use views::Views;
 /// Every write returns once it is as durable as [`Options::durability`] requires: by default, flushed to disk. Every
 /// field is indexed from the first write. Operations on views, indexes, files, schemas, expiration, `_local` documents
 /// and maintenance are grouped under [`Database::views`], [`Database::indexes`], [`Database::files`],
-/// [`Database::schemas`], [`Database::expiration`], [`Database::local_documents`] and [`Database::maintenance`].
+/// [`Database::schemas`], [`Database::expiration`], [`Database::local_documents`], [`Database::history`] and
+/// [`Database::maintenance`].
 ///
 /// ```
 /// use stemmadb::{Database, field};
@@ -396,6 +400,40 @@ impl Database {
     /// `Unavailable` if the tree can't be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.store().snapshot()
+    }
+
+    /// A snapshot of the database as it was at a point in the past: a [`Sequence`](crate::Sequence), a time, or how long
+    /// ago. Everything that a snapshot answers, it answers as of then, by today's indexes.
+    ///
+    /// How far it reaches back: [`History`]. Costs two reads of the log for each document that was changed since the
+    /// last checkpoint before then, once; further questions cost what they do now.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stemmadb::{Database, field, past::At};
+    ///
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// let then = db.sequence();
+    /// db.insert("eden", &serde_json::json!({"year": 1958}))?;
+    /// assert_eq!(db.as_of(then)?.find(field("year").ge(1900)).count()?, 1);
+    /// assert_eq!(db.as_of(At::Ago(Duration::ZERO))?.find(field("year").ge(1900)).count()?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for a sequence in the future; `NotFound` before [`History::oldest`], with the sequence from which on
+    /// the database can be read.
+    pub fn as_of(&self, at: impl Into<At>) -> Result<Snapshot> {
+        let store = self.store();
+        store.as_of(at.into().sequence(store)?)
+    }
+
+    /// Returns the operations on the past.
+    pub fn history(&self) -> History<'_> {
+        History::new(self)
     }
 
     /// Iterates over the changes after `since`, up to the newest. `Sequence::ZERO` means all.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::index::{Container, DocumentNumber, Histogram, Index, NumberSum, PathNumber, posting_key};
-use crate::log::{Blobs, Level, Log, LogOptions, LogPosition};
+use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, TimeSource};
 use crate::revision::{Revision, Sequence};
 use crate::tree::Table;
 use crate::value::collate::key;
@@ -41,13 +41,14 @@ fn packed(json: &str) -> Vec<u8> {
 fn segment() -> (Vec<u8>, usize) {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let database_id = Some(std::array::from_fn(|at| at as u8));
-    let options = LogOptions { database_id, ..LogOptions::default() };
+    let now_us = TimeSource::new(|| 1_790_000_000_000_000);
+    let options = LogOptions { database_id, now_us, ..LogOptions::default() };
     let log = Log::open(vfs.clone(), options, &mut |_| Ok(())).unwrap();
     let appended = log.append(Sequence::new(7), b"hello").unwrap();
     log.commit(appended.end, Level::Flushed).unwrap();
     let mut bytes = vec![0; appended.end.offset() as usize];
     vfs.open("log/0000000001.log").unwrap().read_at(&mut bytes, 0).unwrap();
-    (bytes, appended.payload.offset() as usize - 24)
+    (bytes, appended.payload.offset() as usize - 32)
 }
 
 /// The bytes of the blob file of this content.

@@ -44,6 +44,7 @@ mod error;
 mod format;
 #[cfg(doctest)]
 mod guide;
+mod history;
 mod index;
 mod keys;
 mod layout;
@@ -55,6 +56,7 @@ mod publish;
 mod query;
 mod read;
 mod replicate;
+mod retention;
 mod revision;
 mod schema;
 mod sync;
@@ -132,8 +134,14 @@ pub mod typed {
 /// Groups of operations on a [`Database`]: indexes, views, files, schemas, expiration and others; conditional writes of
 /// [`Keys`].
 pub mod handles {
-    pub use crate::database::{Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
+    pub use crate::database::{Expiration, Files, History, Indexes, LocalDocuments, Maintenance, Schemas, Views};
     pub use crate::keys::{KeyCondition, KeyWrite};
+}
+
+/// Reading the past, and how much of it is kept: see [`History`](handles::History).
+pub mod past {
+    pub use crate::history::{At, Difference, Differences, PastRevision};
+    pub use crate::retention::Retention;
 }
 
 /// Files that databases of this process have open, and limits of them.

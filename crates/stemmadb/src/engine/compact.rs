@@ -17,11 +17,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::engine::history::PastKeeper;
 use crate::engine::write::Writer;
 use crate::engine::{Operation, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
-use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
+use crate::layout::record::{Origin, PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
 use crate::log::{Digest, Frame, LogPosition, RetiredFile, RetiredSegment, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
@@ -57,6 +58,7 @@ impl Store {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(false) };
         let Some(segment) = self.wasteful_segment()? else { return Ok(false) };
         self.compact_segment(segment, RetiredFile::KeptForReuse, &mut |_| ())?;
+        self.remove_old_history()?;
         Ok(true)
     }
 
@@ -76,7 +78,9 @@ impl Store {
         let _compaction = self.compaction.lock();
         let begun_at = self.parts.log.end();
         self.checkpoint()?;
-        self.hide_superseded_revisions(begun_at)?;
+        if !self.parts.declared().history.keeps_past() {
+            self.hide_superseded_revisions(begun_at)?;
+        }
         let bytes_before = self.parts.log.file_bytes()?;
         // Nothing is reused from here on: a reused file keeps its length.
         self.parts.log.remove_free()?;
@@ -93,6 +97,7 @@ impl Store {
             done_bytes += used;
             progress(Progress { done: done_bytes, total: total.max(done_bytes) });
         }
+        self.remove_old_history()?;
         self.parts.tree.merge_all()?;
         let held_bytes: u64 = retired.iter().map(RetiredSegment::held_bytes).sum();
         Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
@@ -104,6 +109,7 @@ impl Store {
         if self.parts.compacted_before() == position {
             return Ok(());
         }
+        self.raise_floor(self.newest_sequence())?;
         let mut tree = self.parts.tree.write()?;
         meta::put_compacted_before(&mut tree, position)?;
         tree.commit()?;
@@ -181,16 +187,19 @@ impl Store {
         let is_retirable = |segment: &SegmentInfo| segment.number != number || !segment.is_active;
         assert!(self.parts.log.segments().iter().all(is_retirable), "the active segment is never compacted");
         let mut group = FrameGroup::default();
+        let mut past = PastKeeper::begin(self, number)?;
         self.parts.log.frames(number, &mut |frame| {
+            past.transaction(frame.first_sequence, frame.time_us);
             group.add(&frame);
             if group.byte_count >= GROUP_BYTES {
-                self.relocate_group(&std::mem::take(&mut group))?;
+                self.relocate_group(&std::mem::take(&mut group), &mut past)?;
             }
             show(u64::from(frame.end.offset()));
             Ok(())
         })?;
-        self.relocate_group(&group)?;
+        self.relocate_group(&group, &mut past)?;
         self.checkpoint()?;
+        past.finish()?;
         self.parts.tree.settle()?;
         let retired = self.parts.log.retire_file(number, retired_file)?;
         let mut tree = self.parts.tree.write()?;
@@ -209,22 +218,38 @@ impl Store {
         if self.memory_bytes() > self.parts.memory_bytes_max() { self.merge_sealed() } else { Ok(()) }
     }
 
-    /// Relocates the live records of several frames.
-    fn relocate_group(&self, group: &FrameGroup) -> Result<()> {
+    /// Relocates the live records of several frames, and passes the replaced revisions on.
+    fn relocate_group(&self, group: &FrameGroup, past: &mut PastKeeper<'_>) -> Result<()> {
+        let frames: Vec<Frame<'_>> = group.frames().collect();
+        for (index, RecordLocation { position, length }) in self.relocate_frames(&frames)? {
+            let Frame { position: start, payload, time_us, .. } = frames[index];
+            let offset = (position.offset() - start.offset()) as usize;
+            past.replaced(position, time_us, &payload[offset..offset + length as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Relocates the live records of these frames. Returns where the replaced revisions are, each with the index of its
+    /// frame.
+    fn relocate_frames(&self, frames: &[Frame<'_>]) -> Result<Vec<(usize, RecordLocation)>> {
         self.make_room()?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut snapshot = self.newest_snapshot()?;
-        let mut moved = Relocation::default();
-        let frames: Vec<Frame<'_>> = group.frames().collect();
-        for record in frames.iter().flat_map(records) {
+        let (mut moved, mut replaced) = (Relocation::default(), Vec::new());
+        let with_index = |(index, frame)| records(frame).map(move |record| (index, record));
+        for (index, record) in frames.iter().enumerate().flat_map(with_index) {
             if moved.payload.len() >= RELOCATION_BYTES {
                 self.append_relocated(&mut writer, std::mem::take(&mut moved))?;
                 snapshot = self.newest_snapshot()?;
             }
-            let (RecordLocation { position, .. }, record) = record?;
+            let (location, record) = record?;
+            let position = location.position;
             match record {
-                Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
+                Record::Revision(record) => {
+                    let is_replaced = moved.revision(&snapshot, &record, position, frames[index].time_us)?;
+                    replaced.extend(is_replaced.then_some((index, location)));
+                }
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
                 Record::Shape { number, .. } => {
                     let is_named_later = position.segment() < writer.named_in && (number as usize) < writer.named_count;
@@ -243,7 +268,8 @@ impl Store {
                 Record::Content { digest, bytes, .. } => moved.content(&snapshot, digest, position, bytes)?,
             }
         }
-        self.append_relocated(&mut writer, moved)
+        self.append_relocated(&mut writer, moved)?;
+        Ok(replaced)
     }
 
     fn append_relocated(&self, writer: &mut Writer, moved: Relocation) -> Result<()> {
@@ -297,12 +323,13 @@ struct FrameBounds {
     position: LogPosition,
     end: LogPosition,
     first_sequence: Sequence,
+    time_us: u64,
 }
 
 impl FrameGroup {
     fn add(&mut self, frame: &Frame<'_>) {
-        let Frame { position, end, first_sequence, payload } = *frame;
-        self.frames.push((FrameBounds { position, end, first_sequence }, payload.to_vec()));
+        let Frame { position, end, first_sequence, time_us, payload } = *frame;
+        self.frames.push((FrameBounds { position, end, first_sequence, time_us }, payload.to_vec()));
         self.byte_count += payload.len();
     }
 
@@ -311,6 +338,7 @@ impl FrameGroup {
             position: bounds.position,
             end: bounds.end,
             first_sequence: bounds.first_sequence,
+            time_us: bounds.time_us,
             payload,
         })
     }
@@ -371,16 +399,38 @@ impl RelocatedDocument {
     }
 }
 
+/// What the record of a leaf keeps when it is relocated.
+struct StoredLeaf<'r> {
+    origin: Origin,
+    predecessor: Option<RecordLocation>,
+    body: &'r [u8],
+}
+
+impl<'r> StoredLeaf<'r> {
+    /// Of a record at `position`, in a frame with this commit time.
+    fn of(record: &RevisionRecord<'r>, position: LogPosition, time_us: u64) -> Self {
+        StoredLeaf { origin: record.origin(time_us), predecessor: record.predecessor_of(position), body: record.body }
+    }
+}
+
 impl Relocation {
-    fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
-        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(()) };
+    /// Relocates what the record of a revision contributes. Returns whether the revision was replaced.
+    fn revision(
+        &mut self,
+        snapshot: &Snapshot,
+        record: &RevisionRecord<'_>,
+        position: LogPosition,
+        time_us: u64,
+    ) -> Result<bool> {
+        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(false) };
+        let is_replaced = document.state.tree.leaf(&record.path[0]).is_none();
         if document.state.needs_snapshot_record() {
             self.relocate_covered_revision(snapshot, &mut document, &record.path[0], position)?;
         } else {
-            self.relocate_revision(snapshot, &mut document, record, position)?;
+            self.relocate_revision(snapshot, &mut document, record, position, time_us)?;
         }
         self.documents.insert(record.number, document);
-        Ok(())
+        Ok(is_replaced)
     }
 
     /// Relocates a record of a document whose records together define its state.
@@ -390,15 +440,13 @@ impl Relocation {
         document: &mut RelocatedDocument,
         record: &RevisionRecord<'_>,
         position: LogPosition,
+        time_us: u64,
     ) -> Result<()> {
         let revision = record.path[0];
         let leaf = document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position);
         if let Some(leaf) = leaf.cloned() {
             if !document.is_moved(&leaf) {
-                // A predecessor in this segment is not relocated.
-                let predecessor = record.predecessor_of(position);
-                let predecessor = predecessor.filter(|older| older.position.segment() != position.segment());
-                self.push(document, &leaf, record.body, predecessor);
+                self.push(document, &leaf, &StoredLeaf::of(record, position, time_us));
             }
             return Ok(());
         }
@@ -410,8 +458,7 @@ impl Relocation {
             let Some(distance) = ancestry.iter().position(|ancestor| *ancestor == revision) else { continue };
             let needed = (distance + record.path.len() - 1).min(ancestry.len() - 1);
             if (leaf.payload.logged_ancestors as usize) < needed {
-                let read = snapshot.leaf_document(&document.state, leaf)?;
-                self.push(document, leaf, read.packed_bytes(), None);
+                self.push_stored(snapshot, document, leaf)?;
             }
         }
         self.keep_sequence(snapshot, document, record, position)
@@ -434,9 +481,7 @@ impl Relocation {
             return Ok(());
         }
         let Some(winner) = document.state.tree.winner().cloned() else { return Ok(()) };
-        let read = snapshot.leaf_document(&document.state, &winner)?;
-        self.push(document, &winner, read.packed_bytes(), None);
-        Ok(())
+        self.push_stored(snapshot, document, &winner)
     }
 
     /// Relocates a record of a document whose records name more ancestors than are known.
@@ -482,8 +527,7 @@ impl Relocation {
         }
         let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
         for leaf in leaves.iter().filter(|leaf| leaf.payload.position.segment() == segment) {
-            let read = snapshot.leaf_document(&document.state, leaf)?;
-            self.push(document, leaf, read.packed_bytes(), None);
+            self.push_stored(snapshot, document, leaf)?;
         }
         let offset = self.payload.len() as u32;
         let row = DocumentRow::encode(&document.snapshot_state(offset))?;
@@ -503,13 +547,24 @@ impl Relocation {
         Ok(Some(RelocatedDocument { state, leaves: SmallVec::new(), snapshot_record: None }))
     }
 
-    fn push(
+    /// Relocates a leaf whose record is not at hand.
+    fn push_stored(
         &mut self,
+        snapshot: &Snapshot,
         document: &mut RelocatedDocument,
         leaf: &Leaf<StoredRevision>,
-        body: &[u8],
-        predecessor: Option<RecordLocation>,
-    ) {
+    ) -> Result<()> {
+        let position = leaf.payload.position;
+        let bytes = snapshot.leaf_record(&document.state, leaf)?;
+        let Record::Revision(record) = Record::decode(&bytes)?.0 else {
+            return Err(Error::internal("the record of a leaf is not one of a revision"));
+        };
+        let time_us = if record.relocated { 0 } else { snapshot.segments.time_at(position)? };
+        self.push(document, leaf, &StoredLeaf::of(&record, position, time_us));
+        Ok(())
+    }
+
+    fn push(&mut self, document: &mut RelocatedDocument, leaf: &Leaf<StoredRevision>, stored_leaf: &StoredLeaf<'_>) {
         debug_assert!(
             document.state.tree.leaf(&leaf.revision).is_some(),
             "compaction relocates only the records of current leaves"
@@ -527,12 +582,13 @@ impl Relocation {
             deleted: leaf.deleted,
             relocated: true,
             pruned: PrunedAncestors::Nothing,
+            origin: Some(stored_leaf.origin),
             number: state.number,
             sequence: state.sequence,
             id: state.id.as_str(),
             path: path.into(),
-            predecessor,
-            body,
+            predecessor: stored_leaf.predecessor,
+            body: stored_leaf.body,
         };
         let length = Record::Revision(record).encode(&mut self.payload);
         let stored = StoredRevision { position: LogPosition::new(0, offset), length, logged_ancestors };

@@ -1,10 +1,12 @@
 //! Attachment contents: stored before a document references them, or with it; removed once no document does.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 
 use crate::Result;
 use crate::engine::{Operation, Store};
+use crate::layout::meta;
 use crate::layout::record::Record;
 use crate::log::{Blob, Digest, Sweep};
 
@@ -42,7 +44,8 @@ impl Store {
         self.refuse_if_closed()?;
         let sweep = self.parts.blobs.begin_sweep();
         let mut swept = SweepReport::default();
-        let unreferenced = self.unreferenced_content()?;
+        let mut unreferenced = self.unreferenced_content()?;
+        self.keep_for_the_past(&mut unreferenced)?;
         for digest in &unreferenced.in_files {
             swept.add(sweep.remove(digest)?);
         }
@@ -82,6 +85,30 @@ impl Store {
             unreferenced.in_log.retain(|digest| !hidden.contains(digest));
         }
         Ok(unreferenced)
+    }
+
+    /// Takes out the contents that revisions may refer to as of which the database can still be read: those that were
+    /// not found unreferenced at or before the floor of the history.
+    fn keep_for_the_past(&self, unreferenced: &mut UnreferencedContent) -> Result<()> {
+        let tree = self.parts.tree.read();
+        let since = meta::unreferenced_contents(&tree)?;
+        if since.is_empty() && !self.parts.declared().history.keeps_past() {
+            return Ok(());
+        }
+        let keeps = self.parts.declared().history.keeps_past();
+        let (floor, now) = (self.parts.history_floor(), self.newest_sequence());
+        let found: BTreeSet<Digest> = unreferenced.in_files.iter().chain(&unreferenced.in_log).copied().collect();
+        let is_removable = |digest: &Digest| !keeps || since.get(digest).is_some_and(|since| *since <= floor);
+        unreferenced.in_files.retain(is_removable);
+        unreferenced.in_log.retain(is_removable);
+        let mut tree = self.parts.tree.write()?;
+        for digest in since.keys().filter(|digest| !found.contains(digest) || is_removable(digest)) {
+            meta::forget_unreferenced_content(&mut tree, digest)?;
+        }
+        for digest in found.iter().filter(|digest| !since.contains_key(digest) && !is_removable(digest)) {
+            meta::put_unreferenced_content(&mut tree, digest, now)?;
+        }
+        tree.commit()
     }
 
     /// Removes contents from the log, except those pinned since the sweep began. Compaction reclaims their bytes.

@@ -22,11 +22,13 @@ pub(crate) mod directory;
 mod edit;
 mod expire;
 mod export;
+mod history;
 pub(crate) mod identity;
 mod info;
 mod log_prescan;
 mod operations;
 mod pace;
+mod past;
 mod rebuild;
 mod recover;
 mod salvage;
@@ -98,6 +100,8 @@ pub(crate) struct Store {
     pace: pace::Pace,
     /// Whether only deletions are accepted, because there is little space.
     deletions_only: AtomicBool,
+    past_readers: history::PastReaders,
+    overlays: past::Overlays,
 }
 
 /// The memtables on top of the tree.
@@ -168,6 +172,7 @@ impl Store {
             segments,
             declared,
             read_timestamp,
+            past: None,
         })
     }
 

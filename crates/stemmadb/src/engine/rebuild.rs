@@ -77,7 +77,8 @@ impl Store {
         self.begin_rebuild(is_changed, is_small)?;
         if is_small {
             let merge_sealed = |part| self.merge_part(part);
-            return self.replay_segments(prescan, None, progress, &merge_sealed);
+            self.replay_segments(prescan, None, progress, &merge_sealed)?;
+            return self.merge_unless_whole();
         }
         self.upkeep.lock().is_rebuilding = true;
         let bulk = BulkReplay {
@@ -113,6 +114,17 @@ impl Store {
             meta::put_ready_index(&mut tree, index.definition.number, &declare::key_format(&index.definition))?;
         }
         tree.commit()
+    }
+
+    /// Merges what was replayed into memory, unless the log has every record that was ever written: memtables show the
+    /// past only if nothing is missing in them.
+    fn merge_unless_whole(&self) -> Result<()> {
+        let segments = self.parts.log.segments();
+        if segments.last().is_none_or(|newest| newest.number as usize == segments.len()) {
+            return Ok(());
+        }
+        self.seal(&mut self.writer.lock());
+        self.merge_sealed()
     }
 
     /// Makes the tree valid: everything in the log is in it.

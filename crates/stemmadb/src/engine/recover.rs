@@ -20,7 +20,7 @@ use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition};
+use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -38,13 +38,14 @@ struct BufferedFrame {
     position: LogPosition,
     end: LogPosition,
     first_sequence: Sequence,
+    time_us: u64,
     payload: Vec<u8>,
 }
 
 impl BufferedFrame {
     fn frame(&self) -> Frame<'_> {
-        let BufferedFrame { position, end, first_sequence, .. } = *self;
-        Frame { position, end, first_sequence, payload: &self.payload }
+        let BufferedFrame { position, end, first_sequence, time_us, .. } = *self;
+        Frame { position, end, first_sequence, time_us, payload: &self.payload }
     }
 }
 
@@ -70,6 +71,7 @@ struct TreeState {
     /// Whether the tree has all terms that this version derives from documents.
     has_current_terms: bool,
     compacted_before: LogPosition,
+    history_floor: Option<Sequence>,
 }
 
 impl TreeState {
@@ -88,6 +90,7 @@ impl TreeState {
             live_bytes: meta::live_bytes(&snapshot)?,
             has_current_terms: meta::has_current_terms(&snapshot)?,
             compacted_before: meta::compacted_before(&snapshot)?,
+            history_floor: meta::history_floor(&snapshot)?,
         })
     }
 
@@ -144,7 +147,7 @@ impl Store {
         // 7. Restore the declared indexes, and assemble the store at the checkpoint's counters.
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, compacted_before, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, history_floor, .. } = state;
         let files = StoreFiles { vfs, identity, log, blobs, tree };
         let store = Store::assemble(files, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
@@ -168,6 +171,7 @@ impl Store {
 
         // 9. Publish everything replayed.
         store.finish_recovery()?;
+        store.restore_floor(history_floor.filter(|_| !rebuild))?;
 
         // 10. Determine which declared indexes are ready, and which dropped ones left rows behind.
         store.restore_index_states()?;
@@ -205,6 +209,7 @@ impl Store {
             publisher: publish::Publisher::new(),
             revs_limit: options.revs_limit.max(1).into(),
             compacted_before: LogPosition::START.to_u64().into(),
+            history_floor: 0.into(),
             memory_bytes: options.memory_bytes.into(),
             options,
         };
@@ -235,6 +240,8 @@ impl Store {
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),
             deletions_only: false.into(),
+            past_readers: Default::default(),
+            overlays: Default::default(),
         })
     }
 
@@ -390,7 +397,7 @@ impl Store {
     }
 
     /// The terms of the winner, if it is live and its record still exists.
-    fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
+    pub(super) fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
         if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == StoredRevision::GONE) {
             return Ok(None);
         }
@@ -420,11 +427,13 @@ fn open_log(
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(Log, Vec<BufferedFrame>)> {
     let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
+    let clock = options.clock.clone();
     let log_options = LogOptions {
         segment_bytes: options.segment_bytes,
         database_id: None,
         replay_from,
         durable_at_least: replay_from.unwrap_or(LogPosition::START),
+        now_us: TimeSource::new(move || clock.now_us()),
     };
     let mut tail = Vec::new();
     let log = Log::open(vfs, log_options, &mut |frame| {
@@ -433,6 +442,7 @@ fn open_log(
                 position: frame.position,
                 end: frame.end,
                 first_sequence: frame.first_sequence,
+                time_us: frame.time_us,
                 payload: frame.payload.to_vec(),
             });
         }
@@ -444,8 +454,8 @@ fn open_log(
 /// The declared indexes and schemas in these settings; none if there are no settings yet.
 fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<DeclaredIndexes> {
     match settings {
-        Some(Settings { definitions, next_index, schemas, .. }) => {
-            Ok(DeclaredIndexes { schemas, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
+        Some(Settings { definitions, next_index, schemas, history, .. }) => {
+            Ok(DeclaredIndexes { schemas, history, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
         }
         None => Ok(DeclaredIndexes { next_number: 1, ..DeclaredIndexes::default() }),
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::expiry::{ExpirationRule, expiration_key};
 use super::number::PathNumber;
 use super::paths::{Paths, Step};
+use crate::retention::HistoryRules;
 use crate::schema::{CollectionSchemas, Schema};
 use crate::value::collate::key;
 use crate::value::{Kind, PackedValue};
@@ -25,7 +26,7 @@ const SHOWN_CHARACTERS_MAX: usize = 80;
 /// Represents a missing value in a composite key. Sorts before the key of every value.
 pub(crate) const MISSING: u8 = 0x00;
 
-/// The declared indexes and schemas of a database at one point in time.
+/// The declared indexes, schemas and retention of a database at one point in time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeclaredIndexes {
     /// Incremented with every change, to distinguish the states of one open database.
@@ -35,6 +36,8 @@ pub(crate) struct DeclaredIndexes {
     pub(crate) indexes: Vec<DeclaredIndex>,
     /// The schemas of collections.
     pub(crate) schemas: CollectionSchemas,
+    /// How much of the past is kept.
+    pub(crate) history: HistoryRules,
     /// Whether documents lack collection terms: the tree was written before they existed, and the database is
     /// read-only.
     pub(crate) lacks_collections: bool,

@@ -162,7 +162,7 @@ fn seconds_to_ms(seconds: Number) -> i64 {
 }
 
 /// Parses a time in RFC 3339 format to milliseconds; digits beyond milliseconds are ignored. `None` if it is malformed.
-fn parse_rfc3339_ms(text: &str) -> Option<i64> {
+pub(crate) fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let [year, month, day] = parse_triple(date, '-', [4, 2, 2])?;
     let (time, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;

@@ -26,7 +26,7 @@ pub(crate) use container::Container;
 pub(crate) use declared::{DeclaredIndex, DeclaredIndexes, DeclaredKey, IndexDefinition, MISSING};
 pub use declared::{Index, IndexPath};
 pub use expiry::Expiry;
-pub(crate) use expiry::{ExpirationRule, decode_expiration_key, expiration_key};
+pub(crate) use expiry::{ExpirationRule, decode_expiration_key, expiration_key, parse_rfc3339_ms};
 pub(crate) use histogram::Histogram;
 pub(crate) use number::{DocumentNumber, PathNumber, Window, ordered_bytes, take_ordered};
 pub(crate) use numbers::NumberSum;

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `checkpoint` | log position to replay from, next sequence, next document number |
 //! | `compacted` | log position of the last explicit compaction: older records of replaced revisions are not read |
+//! | `history` | the lowest sequence as of which the database can be read |
+//! | `unreferenced/` + digest | an attachment content that only the past needs: the newest sequence when that was found |
 //! | `settings` | the settings the index was built with, as JSON |
 //! | `terms` | the version of the terms derived from documents besides those of their values: 1, their collection |
 //! | `path/` + number | parent and name of a path |
@@ -20,13 +22,15 @@ use crate::Result;
 use crate::index::{DocumentNumber, Histogram, NumberSum, PathEntry, PathNumber, Paths};
 use crate::layout;
 use crate::layout::record::{Reader, put_varint};
-use crate::log::LogPosition;
+use crate::log::{Digest, LogPosition};
 use crate::revision::Sequence;
 use crate::tree::{Direction, Slice, Table, TreeSnapshot, TreeTransaction};
 use crate::value::{ShapeNumber, Shapes};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
 const COMPACTED: &[u8] = b"compacted";
+const HISTORY: &[u8] = b"history";
+const UNREFERENCED: &[u8] = b"unreferenced/";
 const SETTINGS: &[u8] = b"settings";
 const TERMS: &[u8] = b"terms";
 const PATH: &[u8] = b"path/";
@@ -75,6 +79,42 @@ pub(crate) fn put_compacted_before(tree: &mut TreeTransaction<'_>, position: Log
     let mut value = Vec::new();
     put_varint(&mut value, position.to_u64());
     tree.put(Table::Meta, COMPACTED, &value)
+}
+
+/// The lowest sequence as of which the database can be read; `None` if nothing was removed since the tree was built.
+pub(crate) fn history_floor(tree: &TreeSnapshot) -> Result<Option<Sequence>> {
+    let Some(value) = tree.get(Table::Meta, HISTORY)? else { return Ok(None) };
+    Reader::new(&value).varint().map(|floor| Some(Sequence(floor)))
+}
+
+pub(crate) fn put_history_floor(tree: &mut TreeTransaction<'_>, floor: Sequence) -> Result<()> {
+    let mut value = Vec::new();
+    put_varint(&mut value, floor.0);
+    tree.put(Table::Meta, HISTORY, &value)
+}
+
+/// The attachment contents that were found unreferenced but are kept for the past, each with the newest sequence then.
+pub(crate) fn unreferenced_contents(tree: &TreeSnapshot) -> Result<BTreeMap<Digest, Sequence>> {
+    let mut upper = UNREFERENCED.to_vec();
+    *upper.last_mut().expect("a prefix has bytes") += 1;
+    let (lower, upper) = (Bound::Included(UNREFERENCED), Bound::Excluded(&upper[..]));
+    let mut rows = tree.scan(Table::Meta, lower, upper, Direction::Ascending)?;
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = rows.next()? {
+        let digest = key[UNREFERENCED.len()..].first_chunk().ok_or_else(|| layout::damaged(Table::Meta))?;
+        found.insert(Digest::from_stored(*digest), Sequence(Reader::new(value).varint()?));
+    }
+    Ok(found)
+}
+
+pub(crate) fn put_unreferenced_content(tree: &mut TreeTransaction<'_>, digest: &Digest, at: Sequence) -> Result<()> {
+    let mut value = Vec::new();
+    put_varint(&mut value, at.0);
+    tree.put(Table::Meta, &[UNREFERENCED, digest.as_bytes()].concat(), &value)
+}
+
+pub(crate) fn forget_unreferenced_content(tree: &mut TreeTransaction<'_>, digest: &Digest) -> Result<()> {
+    tree.delete(Table::Meta, &[UNREFERENCED, digest.as_bytes()].concat())
 }
 
 pub(crate) fn settings(tree: &TreeSnapshot) -> Result<Option<Vec<u8>>> {

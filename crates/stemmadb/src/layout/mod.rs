@@ -330,6 +330,7 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
         deleted: false,
         relocated: false,
         pruned: record::PrunedAncestors::Nothing,
+        origin: None,
         number: FIRST_NUMBER,
         sequence: Sequence(1),
         id: "solaris",

@@ -6,8 +6,8 @@
 //!
 //! Fields by kind:
 //!
-//! - 1 revision: flags (1), `revs_limit` if a flag says that ancestors were pruned, document number, sequence, id
-//!   length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body
+//! - 1 revision: flags (1), `revs_limit` if a flag says that ancestors were pruned, its own sequence and commit time if
+//!   a flag says so, document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body
 //! - 2 local: flags (1), generation, id length, id, packed body
 //! - 3 shape: shape number, name count, then length and bytes of each name; while there are few shapes, each segment
 //!   repeats all of them
@@ -61,6 +61,15 @@ pub(crate) enum PrunedAncestors {
     Beyond(usize),
 }
 
+/// When a revision was first written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Its own sequence. That of the document may be higher, if the document has several leaves.
+    pub(crate) sequence: Sequence,
+    /// The commit time, in microseconds since 1970; 0 if it was not recorded.
+    pub(crate) time_us: u64,
+}
+
 /// One revision of one document.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RevisionRecord<'a> {
@@ -68,6 +77,9 @@ pub(crate) struct RevisionRecord<'a> {
     /// Rewritten by compaction: the same revision and sequence as before, at a new position.
     pub(crate) relocated: bool,
     pub(crate) pruned: PrunedAncestors,
+    /// For relocated records: when the revision was first written. `None` if a version relocated it that did not keep
+    /// that.
+    pub(crate) origin: Option<Origin>,
     pub(crate) number: DocumentNumber,
     pub(crate) sequence: Sequence,
     pub(crate) id: &'a str,
@@ -94,6 +106,7 @@ const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
 const FLAG_RECORDS_PRUNING: u8 = 4;
 const FLAG_PRUNED: u8 = 8;
+const FLAG_ORIGIN: u8 = 32;
 
 const CHECKSUM_BYTES: usize = 4;
 /// The size of a record's length field for lengths from 128 bytes to 16 KiB.
@@ -212,9 +225,14 @@ impl RevisionRecord<'_> {
                 put_varint(fields, u64::from(length));
             }
         }
-        fields.push(flags(self.deleted, self.relocated) | pruning_flags);
+        let origin_flag = if self.origin.is_some() { FLAG_ORIGIN } else { 0 };
+        fields.push(flags(self.deleted, self.relocated) | pruning_flags | origin_flag);
         if let PrunedAncestors::Beyond(revs_limit) = self.pruned {
             put_varint(fields, revs_limit as u64);
+        }
+        if let Some(Origin { sequence, time_us }) = self.origin {
+            put_varint(fields, sequence.0);
+            put_varint(fields, time_us);
         }
         put_varint(fields, self.number.0);
         put_varint(fields, self.sequence.0);
@@ -231,6 +249,12 @@ impl RevisionRecord<'_> {
         let RecordLocation { position: stored, length } = self.predecessor?;
         let position = if stored.segment() == 0 { position.back(stored.offset()) } else { stored };
         Some(RecordLocation { position, length })
+    }
+
+    /// When the revision was first written, for a record in a frame with this commit time.
+    pub(crate) fn origin(&self, frame_time_us: u64) -> Origin {
+        self.origin
+            .unwrap_or(Origin { sequence: self.sequence, time_us: if self.relocated { 0 } else { frame_time_us } })
     }
 
     /// The number of ancestors that the record names.
@@ -368,6 +392,10 @@ impl<'a> Reader<'a> {
     fn revision_record(&mut self, predecessor: Option<RecordLocation>) -> Result<RevisionRecord<'a>> {
         let flags = self.byte()?;
         let pruned = self.pruned(flags)?;
+        let origin = match flags & FLAG_ORIGIN {
+            0 => None,
+            _ => Some(Origin { sequence: Sequence(self.varint()?), time_us: self.varint()? }),
+        };
         let number = self.number()?;
         let sequence = Sequence(self.varint()?);
         let id = self.text()?;
@@ -385,7 +413,7 @@ impl<'a> Reader<'a> {
         let deleted = flags & FLAG_DELETED != 0;
         let relocated = flags & FLAG_RELOCATED != 0;
         let body = self.rest();
-        Ok(RevisionRecord { deleted, relocated, pruned, number, sequence, id, path, predecessor, body })
+        Ok(RevisionRecord { deleted, relocated, pruned, origin, number, sequence, id, path, predecessor, body })
     }
 
     fn pruned(&mut self, flags: u8) -> Result<PrunedAncestors> {

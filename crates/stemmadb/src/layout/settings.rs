@@ -4,6 +4,7 @@
 //! checkpoint position.
 
 use crate::index::{DeclaredIndexes, IndexDefinition, Policy};
+use crate::retention::HistoryRules;
 use crate::schema::CollectionSchemas;
 use crate::value::Value;
 use crate::{Error, Result};
@@ -11,6 +12,7 @@ use crate::{Error, Result};
 const FIELD_INDEXES: &str = "indexes";
 const FIELD_NEXT_INDEX: &str = "next_index";
 const FIELD_SCHEMAS: &str = "schemas";
+const FIELD_HISTORY: &str = "history";
 
 /// Decoded settings.
 pub(crate) struct Settings {
@@ -19,6 +21,7 @@ pub(crate) struct Settings {
     /// The number of the next index.
     pub(crate) next_index: u32,
     pub(crate) schemas: CollectionSchemas,
+    pub(crate) history: HistoryRules,
 }
 
 impl Settings {
@@ -32,6 +35,9 @@ impl Settings {
         }
         if let (Some(object), false) = (value.as_object_mut(), declared.schemas.is_empty()) {
             object.insert(FIELD_SCHEMAS, declared.schemas.to_value());
+        }
+        if let (Some(object), Some(history)) = (value.as_object_mut(), declared.history.to_value()) {
+            object.insert(FIELD_HISTORY, history);
         }
         value.to_json().into_bytes()
     }
@@ -57,6 +63,8 @@ impl Settings {
         };
         let schemas =
             object.remove(FIELD_SCHEMAS).as_ref().map(CollectionSchemas::from_value).transpose()?.unwrap_or_default();
-        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas })
+        let history =
+            object.remove(FIELD_HISTORY).as_ref().map(HistoryRules::from_value).transpose()?.unwrap_or_default();
+        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas, history })
     }
 }

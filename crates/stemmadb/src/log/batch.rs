@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Seed, frame_bytes};
+use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameFormat, FrameHeader, FrameKind, TIME_END, Version};
 use super::position::LogPosition;
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::revision::Sequence;
@@ -67,15 +67,15 @@ impl Batch {
 
     /// Updates the durable offset in the first frame's header: an earlier group may have been flushed since it was
     /// appended.
-    pub(super) fn restamp(&mut self, seed: Seed, durable: LogPosition) {
+    pub(super) fn restamp(&mut self, format: FrameFormat, durable: LogPosition) {
         let Some(part) = self.parts.iter().find(|part| part.start < part.end) else { return };
         let position = LogPosition::new(part.segment, part.offset);
         let bytes = &mut self.bytes[part.start..part.start + FRAME_HEADER_BYTES as usize];
-        let Ok(header) = <&mut [u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return };
-        let known = FrameHeader::decode(seed, position, header);
+        let known = format.decode(position, bytes);
         debug_assert!(known.is_some(), "a pending batch starts with a valid frame");
         if let Some(known) = known {
-            *header = FrameHeader { durable: durable_offset(position, durable), ..known }.encode(seed, position);
+            let header = FrameHeader { durable: durable_offset(position, durable), ..known };
+            bytes.copy_from_slice(&format.encode(&header, position));
         }
     }
 }
@@ -87,15 +87,32 @@ fn durable_offset(position: LogPosition, durable: LogPosition) -> u32 {
     if durable.segment() == position.segment() { durable.offset() } else { SEGMENT_HEADER_BYTES }
 }
 
+/// A frame to append.
+pub(super) struct NewFrame<'p> {
+    pub(super) kind: FrameKind,
+    pub(super) first_sequence: Sequence,
+    pub(super) payload: &'p [u8],
+    /// CRC32C of the payload.
+    pub(super) checksum: u32,
+    /// The clock's time, in microseconds since 1970.
+    pub(super) now_us: u64,
+}
+
+/// CRC32C of an empty payload.
+const EMPTY: u32 = 0;
+
 /// The append position of the log and the properties of the current segment.
 #[derive(Debug)]
 pub(super) struct LogTail {
-    pub(super) seed: Seed,
+    /// The format of the current segment, which is always of the current version.
+    pub(super) format: FrameFormat,
     /// Position of the next frame.
     pub(super) next: LogPosition,
     /// Maximum offset of the current segment's frames and seal.
     pub(super) capacity: u32,
     pub(super) last_sequence: Sequence,
+    /// The commit time of the last frame, in microseconds since 1970.
+    pub(super) last_time_us: u64,
     /// Whether the last frame is a mark: then closing needs no other.
     pub(super) is_marked: bool,
 }
@@ -106,14 +123,16 @@ const SEAL_BYTES: u32 = FRAME_HEADER_BYTES;
 impl LogTail {
     /// Whether a frame of `payload_bytes` needs a new segment.
     pub(super) fn is_full_for(&self, payload_bytes: usize) -> bool {
-        u64::from(self.next.offset()) + u64::from(frame_bytes(payload_bytes) + SEAL_BYTES) > u64::from(self.capacity)
+        u64::from(self.next.offset()) + u64::from(Version::CURRENT.frame_bytes(payload_bytes) + SEAL_BYTES)
+            > u64::from(self.capacity)
     }
 
     /// Ends the segment with a seal and continues in the next one, which can grow to `capacity` bytes.
-    pub(super) fn roll(&mut self, batch: &mut Batch, durable: LogPosition, capacity: u32) {
+    pub(super) fn roll(&mut self, batch: &mut Batch, durable: LogPosition, capacity: u32, now_us: u64) {
         debug_assert!(self.next.offset() > SEGMENT_HEADER_BYTES, "a segment is sealed only after it has a frame");
         let sequence = self.last_sequence;
-        self.push(batch, FrameKind::Seal, sequence, &[], crc32c::crc32c(&[]), durable);
+        let seal = NewFrame { kind: FrameKind::Seal, first_sequence: sequence, payload: &[], checksum: EMPTY, now_us };
+        self.push(batch, &seal, durable);
         if let Some(part) = batch.parts.last_mut() {
             part.sealed = true;
         }
@@ -124,23 +143,19 @@ impl LogTail {
         batch.parts.push(BatchPart { segment: number, offset: SEGMENT_HEADER_BYTES, start, end: start, sealed: false });
     }
 
-    /// Adds a frame and returns its position.
-    pub(super) fn push(
-        &mut self,
-        batch: &mut Batch,
-        kind: FrameKind,
-        first_sequence: Sequence,
-        payload: &[u8],
-        payload_checksum: u32,
-        durable: LogPosition,
-    ) -> LogPosition {
+    /// Adds a frame and returns its position. Its commit time is later than that of the frame before it.
+    pub(super) fn push(&mut self, batch: &mut Batch, frame: &NewFrame<'_>, durable: LogPosition) -> LogPosition {
         let position = self.next;
+        let NewFrame { kind, first_sequence, payload, checksum, now_us } = *frame;
+        self.last_time_us = now_us.max(self.last_time_us + 1).min(TIME_END - 1);
         let header = FrameHeader {
+            version: Version::CURRENT,
             kind,
             payload_bytes: payload.len() as u32,
             durable: durable_offset(position, durable),
             first_sequence,
-            payload_checksum,
+            time_us: self.last_time_us,
+            payload_checksum: checksum,
         };
         batch.start_part_if_empty(position);
         debug_assert!(
@@ -149,7 +164,7 @@ impl LogTail {
             }),
             "frames follow each other without gap or overlap, and none follows the seal of its segment"
         );
-        batch.bytes.extend_from_slice(&header.encode(self.seed, position));
+        batch.bytes.extend_from_slice(&self.format.encode(&header, position));
         batch.bytes.extend_from_slice(payload);
         let end = batch.bytes.len().next_multiple_of(ALIGNMENT as usize);
         batch.bytes.resize(end, 0);

@@ -302,7 +302,7 @@ impl LogState {
         let spare = self.spare.take().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.pending, spare);
         if let Some(batch) = Arc::get_mut(&mut batch) {
-            batch.restamp(self.tail.seed, self.durable);
+            batch.restamp(self.tail.format, self.durable);
         }
         self.in_flight = Some(Arc::clone(&batch));
         (batch, self.tail.next)

@@ -1,19 +1,17 @@
 //! Reader for a damaged log: finds every frame that is valid at its position, and the byte ranges between valid frames.
 //!
-//! Read-only. It accepts only frames that recovery would accept, with one exception: if no segment in the log has a
-//! valid header, segments are read with the seed that the checksums of their own frames agree on.
+//! Read-only. It accepts only frames that recovery would accept, with one exception: a segment without a valid header
+//! is read with the format that the checksums of its own frames agree on.
 //!
 //! Cost: one read of the log; one segment is in memory at a time.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, PAYLOAD_BYTES_MAX, Seed, frame_bytes};
+use super::frame::{ALIGNMENT, FrameFormat, FrameHeader, FrameKind, Version};
 use super::mark::ExpectedSegments;
 use super::position::LogPosition;
-use super::segment::{
-    DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name,
-};
+use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name};
 use crate::revision::Sequence;
 use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
@@ -55,27 +53,27 @@ pub(crate) struct DamagedLog<'a> {
     skipped: Vec<Skipped>,
 }
 
-/// A segment with the seed needed to recognize its frames.
+/// A segment with the format needed to recognize its frames.
 struct Segment {
     number: u32,
-    seed: Seed,
+    format: FrameFormat,
 }
 
 impl<'a> DamagedLog<'a> {
-    /// Finds all segments and the seed with which each can be read.
+    /// Finds all segments and the format in which each can be read.
     pub(crate) fn find(vfs: &'a dyn Vfs) -> Result<Self> {
         let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
         let numbers: BTreeSet<u32> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
         let headers: Vec<_> = numbers.iter().map(|&number| (number, header_of(vfs, number))).collect();
-        let known = headers.iter().find_map(|(_, header)| *header).map(|id| Seed::of(&id));
+        let known = headers.iter().find_map(|(_, format)| *format);
         let mut damaged_log = DamagedLog { vfs, segments: Vec::new(), skipped: Vec::new() };
         for (number, header) in headers {
             if header.is_none() {
                 let what = "its header is damaged; its frames are recognized without it";
                 damaged_log.skip(number, 0, u64::from(SEGMENT_HEADER_BYTES), what);
             }
-            match header.map(|id| Seed::of(&id)).or(known).or_else(|| seed_of(&read(vfs, number).bytes, number)) {
-                Some(seed) => damaged_log.segments.push(Segment { number, seed }),
+            match header.or_else(|| format_of(&read(vfs, number).bytes, number, known)) {
+                Some(format) => damaged_log.segments.push(Segment { number, format }),
                 None => {
                     let bytes = read(vfs, number).bytes.len() as u64;
                     damaged_log.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognized in it");
@@ -96,7 +94,7 @@ impl<'a> DamagedLog<'a> {
                 ScanItem::Data(payload) => visit(payload),
                 ScanItem::Gap { start, end, sequences } => {
                     // If only a frame's header is damaged, its records are still intact.
-                    let start = start + FRAME_HEADER_BYTES as usize;
+                    let start = start + segment.header_bytes();
                     let position = LogPosition::new(segment.number, start as u32);
                     let Some(bytes) = bytes.get(start..end) else { return Ok(()) };
                     visit(SurvivingPayload { position, bytes, is_whole: false, has_header: false, sequences })
@@ -106,9 +104,11 @@ impl<'a> DamagedLog<'a> {
         })
     }
 
-    /// Offset of the next possible payload in a range without valid frames, for a frame that ends at `offset`.
-    pub(crate) fn next_payload(offset: usize) -> usize {
-        offset.next_multiple_of(ALIGNMENT as usize) + FRAME_HEADER_BYTES as usize
+    /// Offsets of the next possible payload in a range without valid frames, for a frame that ends at `offset`: one
+    /// for each version of the format.
+    pub(crate) fn next_payloads(offset: usize) -> [usize; 2] {
+        let next = offset.next_multiple_of(ALIGNMENT as usize);
+        [Version::Two, Version::One].map(|version| next + version.header_bytes() as usize)
     }
 
     /// The parts of the log that can't be read or decoded as frames; damage within records is not included.
@@ -133,7 +133,7 @@ impl<'a> DamagedLog<'a> {
             });
             debug_assert!(walked.is_ok());
             for start in gaps {
-                let end = (start + FRAME_HEADER_BYTES as usize).min(content.bytes.len());
+                let end = (start + segment.header_bytes()).min(content.bytes.len());
                 self.skip(segment.number, start as u64, end as u64, "there should be the header of a frame");
             }
             self.segments.push(segment);
@@ -164,6 +164,10 @@ enum ScanItem<'a> {
 }
 
 impl Segment {
+    fn header_bytes(&self) -> usize {
+        self.format.header_bytes() as usize
+    }
+
     fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(ScanItem<'b>) -> Result<()>) -> Result<()> {
         let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let mut offset = SEGMENT_HEADER_BYTES as usize;
@@ -177,7 +181,7 @@ impl Segment {
                 offset = end;
                 continue;
             };
-            let start = offset + FRAME_HEADER_BYTES as usize;
+            let start = offset + self.header_bytes();
             let payload = &bytes[start..start + header.payload_bytes as usize];
             let is_whole = crc32c::crc32c(payload) == header.payload_checksum;
             let position = LogPosition::new(self.number, start as u32);
@@ -224,44 +228,54 @@ impl Segment {
 
     /// The header at `offset` if its frame ends within `bytes`.
     fn header_at(&self, bytes: &[u8], offset: usize) -> Option<FrameHeader> {
-        let header = bytes.get(offset..)?.first_chunk()?;
-        let header = FrameHeader::decode(self.seed, LogPosition::new(self.number, offset as u32), header)?;
-        let end = offset + FRAME_HEADER_BYTES as usize + header.payload_bytes as usize;
+        let position = LogPosition::new(self.number, offset as u32);
+        let header = self.format.decode(position, bytes.get(offset..)?)?;
+        let end = offset + self.header_bytes() + header.payload_bytes as usize;
         (end <= bytes.len()).then_some(header)
     }
 }
 
-/// The seed of a segment's frames: one that two consecutive frames agree on, or that of the last frame if its payload
-/// is valid.
-fn seed_of(bytes: &[u8], number: u32) -> Option<Seed> {
+/// The format of a segment's frames: `known`, in the version of which the segment has frames; otherwise one that two
+/// consecutive frames agree on, or that of the last frame if its payload is valid.
+fn format_of(bytes: &[u8], number: u32, known: Option<FrameFormat>) -> Option<FrameFormat> {
+    let versions = [Version::Two, Version::One];
+    let has_frames = |format: &FrameFormat| {
+        let segment = Segment { number, format: *format };
+        segment.next_frame(bytes, SEGMENT_HEADER_BYTES as usize).is_some()
+    };
+    match known {
+        Some(known) => versions.map(|version| known.of_version(version)).into_iter().find(has_frames).or(Some(known)),
+        None => versions.into_iter().find_map(|version| agreed_format(bytes, number, version)),
+    }
+}
+
+fn agreed_format(bytes: &[u8], number: u32, version: Version) -> Option<FrameFormat> {
     let claims = |offset: usize| {
-        let header: &[u8; FRAME_HEADER_BYTES as usize] = bytes.get(offset..)?.first_chunk()?;
-        let word = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-        let payload_bytes = word as usize & PAYLOAD_BYTES_MAX;
-        let checksum = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
-        let start = offset + FRAME_HEADER_BYTES as usize;
-        let payload = bytes.get(start..start + payload_bytes).filter(|_| word >> 30 != 0)?;
-        let seed = Seed::of_header(LogPosition::new(number, offset as u32), header);
-        Some((seed, offset + frame_bytes(payload_bytes) as usize, payload, checksum))
+        let header = bytes.get(offset..)?;
+        let (checksum, payload_bytes) = FrameHeader::claims(version, header)?;
+        let start = offset + version.header_bytes() as usize;
+        let payload = bytes.get(start..start + payload_bytes)?;
+        let format = FrameFormat::of_header(version, LogPosition::new(number, offset as u32), header)?;
+        Some((format, offset + version.frame_bytes(payload_bytes) as usize, payload, checksum))
     };
     (SEGMENT_HEADER_BYTES as usize..bytes.len()).step_by(ALIGNMENT as usize).find_map(|offset| {
-        let (seed, next, payload, checksum) = claims(offset)?;
-        let is_seed = match claims(next) {
-            Some((follower, ..)) => follower == seed,
+        let (format, next, payload, checksum) = claims(offset)?;
+        let is_agreed = match claims(next) {
+            Some((follower, ..)) => follower == format,
             None => !payload.is_empty() && crc32c::crc32c(payload) == checksum,
         };
-        is_seed.then_some(seed)
+        is_agreed.then_some(format)
     })
 }
 
-/// The database id in a segment's header, if the header is valid.
-fn header_of(vfs: &dyn Vfs, number: u32) -> Option<DatabaseId> {
+/// The format that a segment's header states, if the header is valid.
+fn header_of(vfs: &dyn Vfs, number: u32) -> Option<FrameFormat> {
     let name = segment_name(number);
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     let read = vfs.open(&name).and_then(|file| file.read_at(&mut bytes, 0)).unwrap_or(0);
-    let id = decode_header(&name, number, &bytes).ok().filter(|_| read == bytes.len())?;
+    let (version, id) = decode_header(&name, number, &bytes).ok().filter(|_| read == bytes.len())?;
     // Any byte that differs from what was written counts as damage, even if it has no meaning.
-    (encode_header(number, &id) == bytes).then_some(id)
+    (encode_header(version, number, &id) == bytes).then(|| FrameFormat::new(version, &id))
 }
 
 /// The readable content of a file, with zeros where reading failed.

@@ -7,9 +7,10 @@
 //! | 0 | 4 | kind in the upper 2 bits, payload length in the lower 30 |
 //! | 4 | 4 | durable: everything in this segment before this offset was flushed when the frame was written |
 //! | 8 | 8 | sequence of the first change in the frame |
-//! | 16 | 4 | CRC32C of the payload |
-//! | 20 | 4 | CRC32C of database id, segment number, offset and the 20 bytes above |
-//! | 24 | | payload, then zeros to the next multiple of 8 |
+//! | 16 | 8 | commit time: microseconds since 1970, below 2^56; absent in segments of version 1 |
+//! | 24 | 4 | CRC32C of the payload |
+//! | 28 | 4 | CRC32C of database id, segment number, offset and the 28 bytes above |
+//! | 32 | | payload, then zeros to the next multiple of 8 |
 //!
 //! Invariants:
 //! - A frame is valid only at the position it was written for, so bytes from a recycled file's previous use are never
@@ -17,15 +18,19 @@
 //! - Without knowing the database's id, nobody can craft a payload that contains a valid frame.
 //! - Zeros are not a valid frame.
 //! - Everything in an earlier segment was flushed before the first frame of a later segment was written.
+//! - Commit times ascend strictly with the log, whatever the clock does.
 //!
-//! The header has its own checksum so that searching arbitrary bytes for frames costs a checksum of 20 bytes per
+//! The header has its own checksum so that searching arbitrary bytes for frames costs a checksum of 28 bytes per
 //! offset, regardless of the frame length those bytes seem to announce.
+
+use smallvec::SmallVec;
 
 use super::position::LogPosition;
 use super::segment::DatabaseId;
 use crate::revision::Sequence;
 
-pub(super) const FRAME_HEADER_BYTES: u32 = 24;
+/// Length of the frame header that is written, in bytes.
+pub(super) const FRAME_HEADER_BYTES: u32 = Version::CURRENT.header_bytes();
 
 /// Frames start at multiples of this.
 pub(super) const ALIGNMENT: u32 = 8;
@@ -33,26 +38,138 @@ pub(super) const ALIGNMENT: u32 = 8;
 /// The longest payload of one frame.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 
-/// Checksum seed of a database: makes its frames invalid in any other database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seed(u32);
+/// Commit times are below this: then the encoding of a frame has a byte left for a later use.
+pub(super) const TIME_END: u64 = 1 << 56;
 
-impl Seed {
-    pub(super) fn of(database_id: &DatabaseId) -> Self {
-        Seed(crc32c::crc32c(database_id))
+/// The longest frame header of all versions.
+const HEADER_BYTES_MAX: usize = 32;
+
+pub(super) type HeaderBytes = SmallVec<[u8; HEADER_BYTES_MAX]>;
+
+/// The version of a segment's format. Segments of older versions are read, and not continued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Frames without commit times.
+    One = 1,
+    Two = 2,
+}
+
+impl Version {
+    /// The version that is written.
+    pub(super) const CURRENT: Version = Version::Two;
+
+    pub(super) fn from_number(number: u32) -> Option<Self> {
+        [Version::One, Version::Two].into_iter().find(|version| *version as u32 == number)
     }
 
-    /// The only seed with which these bytes are a valid header at `position`: computes the checksum backwards.
-    pub(super) fn of_header(position: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> Self {
-        let mut remainder = !read_u32(bytes, 20);
-        for &byte in seeded_bytes(position, bytes).iter().rev() {
+    /// Length of a frame's header, in bytes.
+    pub(super) const fn header_bytes(self) -> u32 {
+        match self {
+            Version::One => 24,
+            Version::Two => HEADER_BYTES_MAX as u32,
+        }
+    }
+
+    /// Length of a frame with a payload of `payload_bytes`, in bytes.
+    pub(super) fn frame_bytes(self, payload_bytes: usize) -> u32 {
+        debug_assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "the payload length fits its 30 bits");
+        (self.header_bytes() + payload_bytes as u32).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Where the two checksums are: they are the last fields.
+    const fn checksums_at(self) -> usize {
+        self.header_bytes() as usize - 8
+    }
+}
+
+/// How the frames of a segment are encoded: its version, and the seed that makes its frames invalid in any other
+/// database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameFormat {
+    pub(super) version: Version,
+    seed: u32,
+}
+
+impl FrameFormat {
+    pub(super) fn new(version: Version, database_id: &DatabaseId) -> Self {
+        FrameFormat { version, seed: crc32c::crc32c(database_id) }
+    }
+
+    /// The format of the segments that this database writes.
+    pub(super) fn current(database_id: &DatabaseId) -> Self {
+        FrameFormat::new(Version::CURRENT, database_id)
+    }
+
+    /// The same database's format of another version.
+    pub(super) fn of_version(self, version: Version) -> Self {
+        FrameFormat { version, ..self }
+    }
+
+    pub(super) fn header_bytes(self) -> u32 {
+        self.version.header_bytes()
+    }
+
+    pub(super) fn encode(self, header: &FrameHeader, position: LogPosition) -> HeaderBytes {
+        debug_assert!(position.offset().is_multiple_of(ALIGNMENT), "frames start at multiples of {ALIGNMENT}");
+        debug_assert!(header.payload_bytes as usize <= PAYLOAD_BYTES_MAX, "the payload length fits its 30 bits");
+        debug_assert!(header.durable <= position.offset(), "a frame can't claim that bytes after itself are durable");
+        let mut bytes = HeaderBytes::new();
+        bytes.extend_from_slice(&((header.kind as u32) << 30 | header.payload_bytes).to_be_bytes());
+        bytes.extend_from_slice(&header.durable.to_be_bytes());
+        bytes.extend_from_slice(&header.first_sequence.get().to_be_bytes());
+        if self.version != Version::One {
+            debug_assert!(header.time_us < TIME_END, "a commit time fits its 56 bits");
+            bytes.extend_from_slice(&header.time_us.to_be_bytes());
+        }
+        bytes.extend_from_slice(&header.payload_checksum.to_be_bytes());
+        let checksum = self.header_checksum(position, &bytes);
+        bytes.extend_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    /// The header at `position`, at the start of `bytes`; `None` if they are not a valid header, or one written for
+    /// another position.
+    pub(super) fn decode(self, position: LogPosition, bytes: &[u8]) -> Option<FrameHeader> {
+        let bytes = bytes.get(..self.header_bytes() as usize)?;
+        let kind = match bytes[0] >> 6 {
+            1 => FrameKind::Data,
+            2 => FrameKind::Mark,
+            3 => FrameKind::Seal,
+            _ => return None,
+        };
+        let time_us = if self.version == Version::One { 0 } else { read_u64(bytes, 16) };
+        let header = FrameHeader {
+            version: self.version,
+            kind,
+            payload_bytes: read_u32(bytes, 0) & PAYLOAD_BYTES_MAX as u32,
+            durable: read_u32(bytes, 4),
+            first_sequence: Sequence::new(read_u64(bytes, 8)),
+            time_us,
+            payload_checksum: read_u32(bytes, self.version.checksums_at()),
+        };
+        let plausible = header.durable <= position.offset() && time_us < TIME_END;
+        let covered = self.version.checksums_at() + 4;
+        (plausible && read_u32(bytes, covered) == self.header_checksum(position, &bytes[..covered])).then_some(header)
+    }
+
+    /// The only format of this version with which these bytes are a valid header at `position`: computes the checksum
+    /// backwards.
+    pub(super) fn of_header(version: Version, position: LogPosition, bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..version.header_bytes() as usize)?;
+        let covered = version.checksums_at() + 4;
+        let mut remainder = !read_u32(bytes, covered);
+        for &byte in seeded_bytes(position, &bytes[..covered]).iter().rev() {
             for _ in 0..8 {
                 let carried = remainder >> 31;
                 remainder = (remainder ^ (carried * POLYNOMIAL)) << 1 | carried;
             }
             remainder ^= u32::from(byte);
         }
-        Seed(!remainder)
+        Some(FrameFormat { version, seed: !remainder })
+    }
+
+    fn header_checksum(self, position: LogPosition, covered: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.seed, &seeded_bytes(position, covered))
     }
 }
 
@@ -73,69 +190,37 @@ pub(super) enum FrameKind {
 /// A frame header whose checksum matches its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
+    pub(super) version: Version,
     pub(super) kind: FrameKind,
     pub(super) payload_bytes: u32,
     /// Offset in the same segment.
     pub(super) durable: u32,
     pub(super) first_sequence: Sequence,
+    /// Commit time, in microseconds since 1970; 0 in segments of version 1.
+    pub(super) time_us: u64,
     pub(super) payload_checksum: u32,
 }
 
 impl FrameHeader {
-    pub(super) fn encode(&self, seed: Seed, position: LogPosition) -> [u8; FRAME_HEADER_BYTES as usize] {
-        debug_assert!(position.offset().is_multiple_of(ALIGNMENT), "frames start at multiples of {ALIGNMENT}");
-        debug_assert!(self.payload_bytes as usize <= PAYLOAD_BYTES_MAX, "the payload length fits its 30 bits");
-        debug_assert!(self.durable <= position.offset(), "a frame can't claim that bytes after itself are durable");
-        let mut bytes = [0; FRAME_HEADER_BYTES as usize];
-        bytes[0..4].copy_from_slice(&((self.kind as u32) << 30 | self.payload_bytes).to_be_bytes());
-        bytes[4..8].copy_from_slice(&self.durable.to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.first_sequence.get().to_be_bytes());
-        bytes[16..20].copy_from_slice(&self.payload_checksum.to_be_bytes());
-        let checksum = header_checksum(seed, position, &bytes);
-        bytes[20..24].copy_from_slice(&checksum.to_be_bytes());
-        bytes
-    }
-
-    /// The header at `position`; `None` if the bytes are not a valid header, or one written for another position.
-    pub(super) fn decode(seed: Seed, position: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> Option<Self> {
-        let kind = match bytes[0] >> 6 {
-            1 => FrameKind::Data,
-            2 => FrameKind::Mark,
-            3 => FrameKind::Seal,
-            _ => return None,
-        };
-        let header = FrameHeader {
-            kind,
-            payload_bytes: read_u32(bytes, 0) & PAYLOAD_BYTES_MAX as u32,
-            durable: read_u32(bytes, 4),
-            first_sequence: Sequence::new(u64::from(read_u32(bytes, 8)) << 32 | u64::from(read_u32(bytes, 12))),
-            payload_checksum: read_u32(bytes, 16),
-        };
-        let plausible = header.durable <= position.offset();
-        (plausible && read_u32(bytes, 20) == header_checksum(seed, position, bytes)).then_some(header)
-    }
-
     /// Length of the whole frame including padding, in bytes.
     pub(super) fn frame_bytes(&self) -> u32 {
-        frame_bytes(self.payload_bytes as usize)
+        self.version.frame_bytes(self.payload_bytes as usize)
     }
-}
 
-/// Length of a frame with a payload of `payload_bytes`, in bytes.
-pub(super) fn frame_bytes(payload_bytes: usize) -> u32 {
-    debug_assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "the payload length fits its 30 bits");
-    (FRAME_HEADER_BYTES + payload_bytes as u32).next_multiple_of(ALIGNMENT)
-}
-
-fn header_checksum(seed: Seed, position: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> u32 {
-    crc32c::crc32c_append(seed.0, &seeded_bytes(position, bytes))
+    /// The checksum that the header of a frame claims for its payload, and the payload's length, whether or not the
+    /// header is valid; `None` if the bytes can't be a header.
+    pub(super) fn claims(version: Version, bytes: &[u8]) -> Option<(u32, usize)> {
+        let bytes = bytes.get(..version.header_bytes() as usize)?;
+        let word = read_u32(bytes, 0);
+        let checksum = read_u32(bytes, version.checksums_at());
+        (word >> 30 != 0).then_some((checksum, word as usize & PAYLOAD_BYTES_MAX))
+    }
 }
 
 /// The bytes covered by the header checksum, apart from the database id.
-fn seeded_bytes(position: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> [u8; 28] {
-    let mut seeded = [0; 28];
-    seeded[..8].copy_from_slice(&position.to_u64().to_be_bytes());
-    seeded[8..].copy_from_slice(&bytes[..20]);
+fn seeded_bytes(position: LogPosition, covered: &[u8]) -> HeaderBytes {
+    let mut seeded = HeaderBytes::from_slice(&position.to_u64().to_be_bytes());
+    seeded.extend_from_slice(covered);
     seeded
 }
 
@@ -143,18 +228,25 @@ fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(read_u32(bytes, at)) << 32 | u64::from(read_u32(bytes, at + 4))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SEED: Seed = Seed(77);
+    const FORMATS: [FrameFormat; 2] =
+        [FrameFormat { version: Version::One, seed: 77 }, FrameFormat { version: Version::Two, seed: 77 }];
 
-    fn sample() -> FrameHeader {
+    fn sample(version: Version) -> FrameHeader {
         FrameHeader {
+            version,
             kind: FrameKind::Data,
             payload_bytes: 300,
             durable: 64,
             first_sequence: Sequence::new(u64::MAX - 5),
+            time_us: if version == Version::One { 0 } else { TIME_END - 1 },
             payload_checksum: 0xdead_beef,
         }
     }
@@ -162,45 +254,57 @@ mod tests {
     #[test]
     fn header_is_valid_only_at_its_position() {
         let position = LogPosition::new(7, 4096);
-        let bytes = sample().encode(SEED, position);
-        assert_eq!(FrameHeader::decode(SEED, position, &bytes), Some(sample()));
-        assert_eq!(FrameHeader::decode(SEED, LogPosition::new(8, 4096), &bytes), None);
-        assert_eq!(FrameHeader::decode(SEED, LogPosition::new(7, 4104), &bytes), None);
-        assert_eq!(FrameHeader::decode(Seed(78), position, &bytes), None);
+        for format in FORMATS {
+            let header = sample(format.version);
+            let bytes = format.encode(&header, position);
+            assert_eq!(format.decode(position, &bytes), Some(header));
+            assert_eq!(format.decode(LogPosition::new(8, 4096), &bytes), None);
+            assert_eq!(format.decode(LogPosition::new(7, 4104), &bytes), None);
+            assert_eq!(FrameFormat { seed: 78, ..format }.decode(position, &bytes), None);
+            assert_eq!(format.decode(position, &bytes[1..]), None);
+        }
     }
 
     #[test]
     fn header_checksum_detects_every_bit_flip() {
         let position = LogPosition::new(1, 64);
-        let bytes = sample().encode(SEED, position);
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(FrameHeader::decode(SEED, position, &flipped), None, "bit {bit}");
+        for format in FORMATS {
+            let bytes = format.encode(&sample(format.version), position);
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(format.decode(position, &flipped), None, "bit {bit}");
+            }
         }
     }
 
     #[test]
-    fn seed_is_recovered_from_a_header() {
+    fn format_is_recovered_from_a_header() {
         for (segment, offset) in [(1, 64), (7, 4096), (3_000_000_000, 0xffff_fff0)] {
             let position = LogPosition::new(segment, offset);
-            for seed in [SEED, Seed(0), Seed(u32::MAX), Seed::of(b"a database's id!")] {
-                let bytes = sample().encode(seed, position);
-                assert_eq!(Seed::of_header(position, &bytes), seed);
+            for seed in [77, 0, u32::MAX, crc32c::crc32c(b"a database's id!")] {
+                for version in [Version::One, Version::Two] {
+                    let format = FrameFormat { version, seed };
+                    let bytes = format.encode(&sample(version), position);
+                    assert_eq!(FrameFormat::of_header(version, position, &bytes), Some(format));
+                }
             }
         }
     }
 
     #[test]
     fn zeros_are_not_a_frame() {
-        assert_eq!(FrameHeader::decode(SEED, LogPosition::START, &[0; 24]), None);
+        for format in FORMATS {
+            assert_eq!(format.decode(LogPosition::START, &[0; HEADER_BYTES_MAX]), None);
+        }
     }
 
     #[test]
     fn frame_lengths_are_multiples_of_eight() {
-        assert_eq!(frame_bytes(0), 24);
-        assert_eq!(frame_bytes(1), 32);
-        assert_eq!(frame_bytes(8), 32);
-        assert_eq!(frame_bytes(PAYLOAD_BYTES_MAX) % ALIGNMENT, 0);
+        assert_eq!(Version::One.frame_bytes(0), 24);
+        assert_eq!(Version::Two.frame_bytes(0), 32);
+        assert_eq!(Version::Two.frame_bytes(1), 40);
+        assert_eq!(Version::Two.frame_bytes(8), 40);
+        assert_eq!(Version::Two.frame_bytes(PAYLOAD_BYTES_MAX) % ALIGNMENT, 0);
     }
 }

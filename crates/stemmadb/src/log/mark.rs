@@ -99,7 +99,7 @@ fn missing(number: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Seed;
+    use super::super::frame::FrameFormat;
     use super::super::handles::{Handle, Handles};
     use super::*;
     use crate::vfs::MemoryVfs;
@@ -108,7 +108,7 @@ mod tests {
         let handles = Handles::new(Arc::new(MemoryVfs::new()));
         let one = |&number: &u32| {
             let handle = Handle::closed(&handles, segment_name(number));
-            Arc::new(Segment::new(number, handle, Seed::of(&[0; 16])))
+            Arc::new(Segment::new(number, handle, FrameFormat::current(&[0; 16])))
         };
         numbers.iter().map(one).collect()
     }

@@ -27,6 +27,7 @@ mod damaged_log;
 mod export;
 mod frame;
 mod handles;
+mod history;
 mod mark;
 mod position;
 mod recovery;
@@ -36,14 +37,16 @@ mod scan;
 mod segment;
 mod set;
 mod shared;
+mod times;
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::revision::Sequence;
 use crate::sync::atomic::Ordering;
 use crate::vfs::Vfs;
 use crate::{Error, Result};
-use frame::{FRAME_HEADER_BYTES, FrameKind, PAYLOAD_BYTES_MAX};
+use frame::{FrameKind, PAYLOAD_BYTES_MAX};
 use handles::Handles;
 use scan::Scanner;
 use segment::{SEGMENT_HEADER_BYTES, Segment};
@@ -55,6 +58,7 @@ pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use export::{ExportedSegment, FrameVisit, read_frames, segment_file_name};
+pub(crate) use history::{ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, verify_history};
 pub(crate) use position::LogPosition;
 pub(crate) use retire::{RetiredFile, RetiredSegment};
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
@@ -71,6 +75,34 @@ pub(crate) struct LogOptions {
     pub(crate) replay_from: Option<LogPosition>,
     /// Everything before this position was flushed; a log that ends earlier is damaged.
     pub(crate) durable_at_least: LogPosition,
+    /// The clock that commit times are taken from.
+    pub(crate) now_us: TimeSource,
+}
+
+/// A clock: returns microseconds since 1970.
+#[derive(Clone)]
+pub(crate) struct TimeSource(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl TimeSource {
+    pub(crate) fn new(now_us: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        TimeSource(Arc::new(now_us))
+    }
+
+    fn get(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for TimeSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TimeSource")
+    }
+}
+
+impl Default for TimeSource {
+    fn default() -> Self {
+        TimeSource::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64))
+    }
 }
 
 impl Default for LogOptions {
@@ -80,6 +112,7 @@ impl Default for LogOptions {
             database_id: None,
             replay_from: None,
             durable_at_least: LogPosition::START,
+            now_us: TimeSource::default(),
         }
     }
 }
@@ -92,6 +125,8 @@ pub(crate) struct Frame<'a> {
     /// Position after the frame; replay can start here.
     pub(crate) end: LogPosition,
     pub(crate) first_sequence: Sequence,
+    /// The commit time, in microseconds since 1970; 0 for frames of versions that did not record it.
+    pub(crate) time_us: u64,
     pub(crate) payload: &'a [u8],
 }
 
@@ -293,7 +328,8 @@ impl Log {
         let mut offset = SEGMENT_HEADER_BYTES;
         while offset < used {
             let Some(header) = scanner.header_at(offset)? else { return Ok(None) };
-            let (start, end) = (offset + FRAME_HEADER_BYTES + header.payload_bytes, offset + header.frame_bytes());
+            let (end, payload) = (offset + header.frame_bytes(), offset + segment.format.header_bytes());
+            let start = payload + header.payload_bytes;
             if let Some(at) =
                 scanner.bytes(u64::from(start), (end - start) as usize)?.iter().position(|&byte| byte != 0)
             {
@@ -302,7 +338,7 @@ impl Log {
             offset = end;
         }
         let is_active = list.segments.last().is_some_and(|last| last.number == segment.number);
-        let sealed = used + FRAME_HEADER_BYTES;
+        let sealed = used + segment.format.header_bytes();
         let has_more = !is_active && segment.length()? > u64::from(sealed);
         Ok(has_more.then(|| LogPosition::new(segment.number, sealed)))
     }
@@ -343,6 +379,28 @@ impl Log {
         self.shared.unused_bytes()
     }
 
+    /// When the transaction with this sequence was committed, in microseconds since 1970; `None` if that is not known.
+    /// Reads one segment, if its times were not asked for before.
+    pub(crate) fn time_of(&self, sequence: Sequence) -> Result<Option<u64>> {
+        self.shared.time_of(sequence)
+    }
+
+    /// Whether all segments record commit times.
+    pub(crate) fn has_times(&self) -> bool {
+        self.shared.list().segments.iter().all(|segment| segment.format.version == frame::Version::CURRENT)
+    }
+
+    /// The records of retired segments that are kept for reading the past.
+    pub(crate) fn history(&self) -> &History {
+        &self.shared.history
+    }
+
+    /// The first sequence of the first transaction that was committed after `time_us` (microseconds since 1970) and
+    /// whose segment still exists; `None` if there is none. Reads one segment, if its times were not asked for before.
+    pub(crate) fn first_sequence_after(&self, time_us: u64) -> Result<Option<Sequence>> {
+        self.shared.first_sequence_after(time_us)
+    }
+
     /// Flushes everything appended, appends a mark that the log is complete, and rejects further writes. Reads remain
     /// possible. Closing twice has no further effect.
     pub(crate) fn close(&self) -> Result<()> {
@@ -366,6 +424,7 @@ impl<'a> Frame<'a> {
             position: found.payload_position(),
             end: found.end(),
             first_sequence: found.header.first_sequence,
+            time_us: found.header.time_us,
             payload: found.payload,
         }
     }

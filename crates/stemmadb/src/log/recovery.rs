@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind};
+use super::frame::{ALIGNMENT, FrameHeader, FrameKind};
 use super::handles::Handles;
 use super::mark::ExpectedSegments;
 use super::position::LogPosition;
@@ -30,6 +30,8 @@ pub(super) struct Recovered {
     pub(super) repaired: RepairedLog,
     pub(super) database_id: DatabaseId,
     pub(super) last_sequence: Sequence,
+    /// Commit time of the last frame, in microseconds since 1970.
+    pub(super) last_time_us: u64,
 }
 
 /// Result of reading the log, before any file is modified.
@@ -41,7 +43,16 @@ pub(super) struct LogScan {
     pub(super) last: Option<SegmentScan>,
     /// The segments that the last mark lists, if a mark was read.
     pub(super) marked: Option<ExpectedSegments>,
-    last_sequence: Sequence,
+    pub(super) last_sequence: Sequence,
+    last_time_us: u64,
+}
+
+impl LogScan {
+    /// Takes note of a frame, in the order of the log.
+    fn see(&mut self, header: &FrameHeader) {
+        self.last_sequence = self.last_sequence.max(header.first_sequence);
+        self.last_time_us = self.last_time_us.max(header.time_us);
+    }
 }
 
 /// Result of scanning one segment for frames.
@@ -56,7 +67,8 @@ pub(super) struct SegmentScan {
     pub(super) is_marked: bool,
     /// The end of the last frame after `end` that has a valid header; `end` if there is none.
     pub(super) recognized: u64,
-    last_sequence: Option<Sequence>,
+    /// The header of the last frame, the seal included.
+    last_header: Option<FrameHeader>,
     marked: Option<ExpectedSegments>,
 }
 
@@ -78,7 +90,8 @@ pub(super) fn recover(
     // The names may have been changed by a process that was killed before it flushed them.
     sync_names(vfs)?;
     vfs.sync_dir("").map_err(|error| Error::io("flush the database's directory", error))?;
-    Ok(Recovered { repaired, database_id, last_sequence: log_scan.last_sequence })
+    let LogScan { last_sequence, last_time_us, .. } = log_scan;
+    Ok(Recovered { repaired, database_id, last_sequence, last_time_us })
 }
 
 /// Opens all segments, in order, and checks that they belong to the same database.
@@ -107,7 +120,8 @@ fn open_segments(
 fn replay(names: Vec<String>, segments: Vec<Arc<Segment>>, options: &LogOptions, visit: Visit<'_>) -> Result<LogScan> {
     let from = options.replay_from.unwrap_or_default();
     let known = options.durable_at_least.max(from);
-    let mut log_scan = LogScan { names, segments, last: None, marked: None, last_sequence: Sequence::ZERO };
+    let mut log_scan =
+        LogScan { names, segments, last: None, marked: None, last_sequence: Sequence::ZERO, last_time_us: 0 };
     let Some(last) = log_scan.segments.last().map(|last| last.number) else {
         return if known <= FIRST_POSITION {
             Ok(log_scan)
@@ -118,15 +132,18 @@ fn replay(names: Vec<String>, segments: Vec<Arc<Segment>>, options: &LogOptions,
     if last < known.segment() {
         return Err(missing_end(&segment_name(known.segment()), known));
     }
-    for segment in &log_scan.segments {
+    for segment in log_scan.segments.clone() {
+        let segment = &*segment;
         if segment.number < from.segment() {
-            segment.set_used(end_of_sealed(segment)?);
+            let (end, seal) = end_of_sealed(segment)?;
+            segment.set_used(end);
+            log_scan.see(&seal);
             continue;
         }
         let start = if segment.number == from.segment() { from.offset() } else { SEGMENT_HEADER_BYTES };
         let mut scanned = scan_segment(segment, start, visit)?;
         segment.set_used(scanned.end);
-        log_scan.last_sequence = scanned.last_sequence.unwrap_or(log_scan.last_sequence);
+        scanned.last_header.iter().for_each(|header| log_scan.see(header));
         log_scan.marked = scanned.marked.take().or(log_scan.marked);
         if segment.number < last && !scanned.is_sealed {
             return Err(not_sealed(segment, scanned.end));
@@ -141,31 +158,37 @@ fn replay(names: Vec<String>, segments: Vec<Arc<Segment>>, options: &LogOptions,
 fn check_end(log_scan: &mut LogScan, from: LogPosition, known: LogPosition) -> Result<()> {
     let starting_at = ExpectedSegments::starting_at(from.segment().max(FIRST_POSITION.segment()));
     log_scan.marked.as_ref().unwrap_or(&starting_at).check(&log_scan.segments)?;
-    let (Some(last), Some(scanned)) = (log_scan.segments.last(), &mut log_scan.last) else { return Ok(()) };
+    let (Some(last), Some(mut scanned)) = (log_scan.segments.last().cloned(), log_scan.last.take()) else {
+        return Ok(());
+    };
     if LogPosition::new(last.number, scanned.end) < known {
         return Err(last.damaged(scanned.end, &format!("the log ends here, but once it reached {known}")));
     }
     if !scanned.is_sealed {
         if LogPosition::new(last.number, scanned.end) == from {
-            check_frame_boundary(last, scanned.end)?;
+            let header = check_frame_boundary(&last, scanned.end)?;
+            header.iter().for_each(|header| log_scan.see(header));
         }
-        scanned.recognized = scan_beyond_end(last, scanned.end)?;
+        scanned.recognized = scan_beyond_end(&last, scanned.end)?;
     }
+    log_scan.last = Some(scanned);
     Ok(())
 }
 
 /// Returns an error if no frame ends at `end`. The caller requested replay from there and found no frame: if that
-/// position were wrong, later appends would overwrite complete frames.
-fn check_frame_boundary(segment: &Segment, end: u32) -> Result<()> {
+/// position were wrong, later appends would overwrite complete frames. Returns the header of the last frame before
+/// `end`.
+fn check_frame_boundary(segment: &Segment, end: u32) -> Result<Option<FrameHeader>> {
     let mut scanner = Scanner::new(segment, u64::from(end));
-    let mut offset = SEGMENT_HEADER_BYTES;
+    let (mut offset, mut last) = (SEGMENT_HEADER_BYTES, None);
     while offset < end {
         let Some(header) = scanner.header_at(offset)? else {
             return Err(segment.damaged(offset, &format!("no row of frames leads from here to offset {end}")));
         };
         offset += header.frame_bytes();
+        last = Some(header);
     }
-    Ok(())
+    Ok(last)
 }
 
 /// Verifies the frames of one segment from `start` on and passes them to `visit`.
@@ -185,12 +208,12 @@ fn scan_segment(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Segme
         proven: start,
         is_marked: false,
         recognized: u64::from(start),
-        last_sequence: None,
+        last_header: None,
         marked: None,
     };
     while let Some(found) = scanner.frame_at(scanned.end)? {
         scanned.proven = scanned.proven.max(found.header.durable);
-        scanned.last_sequence = Some(found.header.first_sequence);
+        scanned.last_header = Some(found.header);
         scanned.is_marked = found.header.kind == FrameKind::Mark;
         match found.header.kind {
             FrameKind::Seal => {
@@ -207,19 +230,22 @@ fn scan_segment(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Segme
     Ok(scanned)
 }
 
-/// The end of a segment that is not replayed. The seal is the last frame in its file, unless a crash prevented
+/// The end of a segment that is not replayed, with its seal. The seal is the last frame in its file, unless a crash prevented
 /// truncating the file.
-fn end_of_sealed(segment: &Segment) -> Result<u32> {
+fn end_of_sealed(segment: &Segment) -> Result<(u32, FrameHeader)> {
     let bytes = segment.length()?;
-    let seal = u32::try_from(bytes.saturating_sub(u64::from(FRAME_HEADER_BYTES))).unwrap_or(0);
+    let seal = u32::try_from(bytes.saturating_sub(u64::from(segment.format.header_bytes()))).unwrap_or(0);
     if seal >= SEGMENT_HEADER_BYTES && seal.is_multiple_of(ALIGNMENT) {
-        let found = Scanner::new(segment, bytes).frame_at(seal)?.map(|found| found.header.kind);
-        if found == Some(FrameKind::Seal) {
-            return Ok(seal);
+        let found = Scanner::new(segment, bytes).frame_at(seal)?.map(|found| found.header);
+        if let Some(header) = found.filter(|header| header.kind == FrameKind::Seal) {
+            return Ok((seal, header));
         }
     }
     let scanned = scan_segment(segment, SEGMENT_HEADER_BYTES, &mut |_| Ok(()))?;
-    if scanned.is_sealed { Ok(scanned.end) } else { Err(not_sealed(segment, scanned.end)) }
+    match scanned.last_header.filter(|_| scanned.is_sealed) {
+        Some(seal) => Ok((scanned.end, seal)),
+        None => Err(not_sealed(segment, scanned.end)),
+    }
 }
 
 /// Searches the bytes after the end of the last segment for frames. A frame that proves the end to have been flushed
@@ -229,7 +255,7 @@ fn scan_beyond_end(segment: &Segment, end: u32) -> Result<u64> {
     let mut scanner = Scanner::new(segment, bytes);
     let mut recognized = u64::from(end);
     let mut offset = end;
-    while u64::from(offset) + u64::from(FRAME_HEADER_BYTES) <= bytes {
+    while u64::from(offset) + u64::from(segment.format.header_bytes()) <= bytes {
         if let Some(header) = scanner.header_at(offset)? {
             recognized = recognized.max(u64::from(offset) + u64::from(header.frame_bytes()));
             if header.durable > end && scanner.frame_at(offset)?.is_some() {

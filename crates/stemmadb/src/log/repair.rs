@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use super::frame::FRAME_HEADER_BYTES;
-use super::frame::Seed;
+use super::frame::{FrameFormat, FrameHeader, FrameKind, Version};
 use super::handles::{Handle, Handles};
+use super::position::LogPosition;
 use super::recovery::{LogScan, SegmentScan};
 use super::retire::{
     FIRST_POSITION, FREE_COUNT_MAX, FreeFile, UNFINISHED, free_name, is_shared, make_segment, parse_free_name,
@@ -17,6 +17,7 @@ use super::retire::{
 };
 use super::scan::Scanner;
 use super::segment::{DIRECTORY, DatabaseId, Segment};
+use crate::revision::Sequence;
 use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
@@ -47,19 +48,23 @@ pub(super) fn repair(
     database_id: &DatabaseId,
     segment_bytes: u32,
 ) -> Result<RepairedLog> {
-    let mut free = clear_leftovers(vfs, handles, &survey.names, Seed::of(database_id))?;
-    let mut is_marked = false;
+    let mut free = clear_leftovers(vfs, handles, &survey.names, FrameFormat::current(database_id))?;
+    let (mut is_marked, mut is_continued) = (false, false);
     if let (Some(last), Some(walked)) = (survey.segments.last(), &survey.last) {
         last.pin()?;
         let was_torn = mend_last(vfs, &survey.names, last, walked)?;
-        is_marked = walked.is_marked && !walked.is_sealed && !was_torn;
+        is_continued = !walked.is_sealed && last.format.version == Version::CURRENT;
+        is_marked = walked.is_marked && is_continued && !was_torn;
+        if !walked.is_sealed && !is_continued {
+            seal(last, survey.last_sequence)?;
+        }
     }
     // Only now is the mark that omits the retired segments known to be durable.
     let mut segments = finish_retirements(vfs, survey, segment_bytes, &mut free)?;
     for segment in segments.iter().rev().skip(1) {
         shorten(segment)?;
     }
-    if survey.last.as_ref().is_none_or(|walked| walked.is_sealed) {
+    if !is_continued {
         let number = segments.last().map_or(FIRST_POSITION.segment(), |segment| segment.number + 1);
         if let Some(sealed) = segments.last() {
             sealed.handle.unpin();
@@ -70,7 +75,12 @@ pub(super) fn repair(
 }
 
 /// Removes unfinished files and collects retired files for reuse.
-fn clear_leftovers(vfs: &dyn Vfs, handles: &Arc<Handles>, names: &[String], seed: Seed) -> Result<Vec<FreeFile>> {
+fn clear_leftovers(
+    vfs: &dyn Vfs,
+    handles: &Arc<Handles>,
+    names: &[String],
+    format: FrameFormat,
+) -> Result<Vec<FreeFile>> {
     let mut free = Vec::new();
     for name in names {
         let path = format!("{DIRECTORY}/{name}");
@@ -85,7 +95,7 @@ fn clear_leftovers(vfs: &dyn Vfs, handles: &Arc<Handles>, names: &[String], seed
                 continue;
             }
             let handle = Handle::pinned(handles, path.clone(), file);
-            free.push(FreeFile { segment: Arc::new(Segment::new(0, handle, seed)), name: path });
+            free.push(FreeFile { segment: Arc::new(Segment::new(0, handle, format)), name: path });
         }
     }
     Ok(free)
@@ -112,18 +122,35 @@ fn finish_retirements(
 
 /// Truncates the file of a sealed segment after its seal, so that opening finds the seal without scanning.
 fn shorten(segment: &Segment) -> Result<()> {
-    let sealed = u64::from(segment.used() + FRAME_HEADER_BYTES);
+    let sealed = u64::from(segment.used() + segment.format.header_bytes());
     if segment.length()? <= sealed {
         return Ok(());
     }
     segment.shorten(sealed)
 }
 
+/// Ends a segment of an older version with a seal. Everything in it is flushed.
+fn seal(segment: &Segment, last_sequence: Sequence) -> Result<()> {
+    let end = segment.used();
+    let header = FrameHeader {
+        version: segment.format.version,
+        kind: FrameKind::Seal,
+        payload_bytes: 0,
+        durable: end,
+        first_sequence: last_sequence,
+        time_us: 0,
+        payload_checksum: crc32c::crc32c(&[]),
+    };
+    segment.write(&segment.format.encode(&header, LogPosition::new(segment.number, end)), u64::from(end))?;
+    segment.flush()?;
+    shorten(segment)
+}
+
 /// Makes the last segment durable and, unless it is sealed, prepares its end for appending. Returns whether it had a
 /// torn end: then a mark must follow, so that the next torn end has a different offset and is copied, too.
 fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &SegmentScan) -> Result<bool> {
     if walked.is_sealed {
-        rewrite(segment, walked.proven, walked.end + FRAME_HEADER_BYTES)?;
+        rewrite(segment, walked.proven, walked.end + segment.format.header_bytes())?;
         segment.flush()?;
         shorten(segment)?;
         return Ok(false);

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use super::commit::PREALLOCATION_BYTES;
-use super::frame::Seed;
+use super::frame::{FrameFormat, Version};
 use super::handles::{Handle, Handles};
 use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
 use super::shared::Shared;
@@ -186,7 +186,7 @@ pub(super) fn make_segment(
             (UNFINISHED.to_owned(), file)
         }
     };
-    let mut bytes = encode_header(number, database_id).to_vec();
+    let mut bytes = encode_header(Version::CURRENT, number, database_id).to_vec();
     if is_new && vfs.is_persistent() {
         bytes.resize(PREALLOCATION_BYTES.min(u64::from(segment_bytes)) as usize, 0);
     }
@@ -194,7 +194,7 @@ pub(super) fn make_segment(
     file.sync_data().map_err(|error| Error::io(format_args!("flush {old_name}"), error))?;
     vfs.rename(&old_name, &name).map_err(|error| Error::io(format_args!("rename {old_name} to {name}"), error))?;
     sync_names(vfs)?;
-    Ok(Segment::new(number, Handle::pinned(handles, name, file), Seed::of(database_id)))
+    Ok(Segment::new(number, Handle::pinned(handles, name, file), FrameFormat::current(database_id)))
 }
 
 /// Position of the first frame of a new log.

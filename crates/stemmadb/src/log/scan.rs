@@ -1,6 +1,6 @@
 //! Scanner that reads and verifies the frames of one segment file in order.
 
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader};
+use super::frame::{ALIGNMENT, FrameHeader};
 use super::position::LogPosition;
 use super::segment::Segment;
 use crate::Result;
@@ -18,7 +18,7 @@ pub(super) struct ScannedFrame<'a> {
 
 impl ScannedFrame<'_> {
     pub(super) fn payload_position(&self) -> LogPosition {
-        self.position.advance(FRAME_HEADER_BYTES)
+        self.position.advance(self.header.version.header_bytes())
     }
 
     pub(super) fn end(&self) -> LogPosition {
@@ -44,7 +44,7 @@ impl<'a> Scanner<'a> {
     pub(super) fn frame_at(&mut self, offset: u32) -> Result<Option<ScannedFrame<'_>>> {
         let Some(header) = self.header_at(offset)? else { return Ok(None) };
         let position = LogPosition::new(self.segment.number, offset);
-        let start = u64::from(offset + FRAME_HEADER_BYTES);
+        let start = u64::from(offset + header.version.header_bytes());
         let payload = self.bytes(start, header.payload_bytes as usize)?;
         if payload.len() < header.payload_bytes as usize || crc32c::crc32c(payload) != header.payload_checksum {
             return Ok(None);
@@ -55,10 +55,9 @@ impl<'a> Scanner<'a> {
     /// The frame header at `offset`, if it is valid and its frame ends within the limit.
     pub(super) fn header_at(&mut self, offset: u32) -> Result<Option<FrameHeader>> {
         debug_assert!(offset.is_multiple_of(ALIGNMENT), "frames start at multiples of {ALIGNMENT}");
-        let (number, seed, limit) = (self.segment.number, self.segment.seed, self.limit);
-        let bytes = self.bytes(u64::from(offset), FRAME_HEADER_BYTES as usize)?;
-        let Ok(bytes) = <&[u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return Ok(None) };
-        let header = FrameHeader::decode(seed, LogPosition::new(number, offset), bytes);
+        let (number, format, limit) = (self.segment.number, self.segment.format, self.limit);
+        let bytes = self.bytes(u64::from(offset), format.header_bytes() as usize)?;
+        let header = format.decode(LogPosition::new(number, offset), bytes);
         Ok(header.filter(|header| u64::from(offset) + u64::from(header.frame_bytes()) <= limit))
     }
 

@@ -5,10 +5,10 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | `stemmlog` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2; version 1 is read, too |
 //! | 12 | 4 | segment number, 1 for the first |
 //! | 16 | 16 | database id |
-//! | 32 | 28 | zeros |
+//! | 32 | 28 | zeros: reserved for encryption |
 //! | 60 | 4 | CRC32C of the 60 bytes above |
 //!
 //! Invariants: a file gets its name `log/NNNNNNNNNN.log` only after its header is flushed, and only after the previous
@@ -16,9 +16,11 @@
 
 use std::sync::Arc;
 
-use super::frame::Seed;
+use super::frame::{FrameFormat, Version};
 use super::handles::{Handle, Handles};
 use super::retire::is_shared;
+use super::times::FrameIndex;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::vfs::read_exact_at;
 use crate::{Error, Result};
@@ -28,7 +30,8 @@ pub(super) const SEGMENT_HEADER_BYTES: u32 = 64;
 /// Upper bound of segment numbers. At 1 GB/s it is reached after eight years, and the next number still has 10 digits.
 const NUMBER_END: u32 = 4_000_000_000;
 const MAGIC: &[u8; 8] = b"stemmlog";
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The format version that is written.
+pub(crate) const FORMAT_VERSION: u32 = Version::CURRENT as u32;
 
 /// Identifies the database that a file belongs to.
 pub(crate) type DatabaseId = [u8; 16];
@@ -36,16 +39,17 @@ pub(crate) type DatabaseId = [u8; 16];
 /// One segment.
 pub(super) struct Segment {
     pub(super) number: u32,
-    pub(super) seed: Seed,
+    pub(super) format: FrameFormat,
     pub(super) handle: Handle,
     /// End of the frames written so far, not counting the seal.
     used: AtomicU32,
+    pub(super) frame_index: Mutex<FrameIndex>,
 }
 
 impl Segment {
     /// A segment without frames.
-    pub(super) fn new(number: u32, handle: Handle, seed: Seed) -> Self {
-        Segment { number, seed, handle, used: AtomicU32::new(SEGMENT_HEADER_BYTES) }
+    pub(super) fn new(number: u32, handle: Handle, format: FrameFormat) -> Self {
+        Segment { number, format, handle, used: AtomicU32::new(SEGMENT_HEADER_BYTES), frame_index: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -129,17 +133,26 @@ pub(super) fn segment_name(number: u32) -> String {
 
 /// The segment number in a file name without its directory.
 pub(super) fn parse_segment_name(name: &str) -> Option<u32> {
-    let digits = name.strip_suffix(".log")?;
+    parse_numbered(name, ".log")
+}
+
+/// The segment number in a file name of ten digits and this suffix.
+pub(super) fn parse_numbered(name: &str, suffix: &str) -> Option<u32> {
+    let digits = name.strip_suffix(suffix)?;
     if digits.len() != 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     digits.parse().ok().filter(|number| (1..NUMBER_END).contains(number))
 }
 
-pub(super) fn encode_header(number: u32, database_id: &DatabaseId) -> [u8; SEGMENT_HEADER_BYTES as usize] {
+pub(super) fn encode_header(
+    version: Version,
+    number: u32,
+    database_id: &DatabaseId,
+) -> [u8; SEGMENT_HEADER_BYTES as usize] {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_be_bytes());
+    bytes[8..12].copy_from_slice(&(version as u32).to_be_bytes());
     bytes[12..16].copy_from_slice(&number.to_be_bytes());
     bytes[16..32].copy_from_slice(database_id);
     let checksum = crc32c::crc32c(&bytes[..60]);
@@ -147,19 +160,23 @@ pub(super) fn encode_header(number: u32, database_id: &DatabaseId) -> [u8; SEGME
     bytes
 }
 
-/// Checks a header and returns the database's id.
+/// Checks a header and returns the segment's version and the database's id.
 pub(super) fn decode_header(
     name: &str,
     number: u32,
     bytes: &[u8; SEGMENT_HEADER_BYTES as usize],
-) -> Result<DatabaseId> {
+) -> Result<(Version, DatabaseId)> {
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if &bytes[..8] != MAGIC || word(60) != crc32c::crc32c(&bytes[..60]) {
         return Err(damaged(name, 0, "its header is not one of a log segment, or its checksum is wrong"));
     }
-    if word(8) != FORMAT_VERSION {
+    let Some(version) = Version::from_number(word(8)) else {
         let found = word(8);
         return Err(Error::unavailable(format!("{name} has log format {found}; this version reads {FORMAT_VERSION}"))
+            .with_hint("use a newer version of stemma"));
+    };
+    if bytes[32..60].iter().any(|&byte| byte != 0) {
+        return Err(Error::unavailable(format!("{name} uses a feature that this version does not know"))
             .with_hint("use a newer version of stemma"));
     }
     if word(12) != number {
@@ -167,7 +184,7 @@ pub(super) fn decode_header(
     }
     let mut id = [0; 16];
     id.copy_from_slice(&bytes[16..32]);
-    Ok(id)
+    Ok((version, id))
 }
 
 /// Opens segment `number` and checks its header.
@@ -180,8 +197,8 @@ pub(super) fn open_segment(handles: &Arc<Handles>, number: u32) -> Result<(Segme
     if read < header.len() {
         return Err(damaged(name, read as u32, "the file ends within its header"));
     }
-    let id = decode_header(name, number, &header)?;
-    Ok((Segment::new(number, handle, Seed::of(&id)), id))
+    let (version, id) = decode_header(name, number, &header)?;
+    Ok((Segment::new(number, handle, FrameFormat::new(version, &id)), id))
 }
 
 /// Information about one segment.
@@ -210,8 +227,9 @@ mod tests {
     #[test]
     fn header_checksum_detects_every_bit_flip() {
         let id = [9; 16];
-        let bytes = encode_header(3, &id);
-        assert_eq!(decode_header("f", 3, &bytes).unwrap(), id);
+        let bytes = encode_header(Version::Two, 3, &id);
+        assert_eq!(decode_header("f", 3, &bytes).unwrap(), (Version::Two, id));
+        assert_eq!(decode_header("f", 3, &encode_header(Version::One, 3, &id)).unwrap(), (Version::One, id));
         assert!(decode_header("f", 4, &bytes).is_err());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
@@ -222,12 +240,14 @@ mod tests {
 
     #[test]
     fn newer_format_version_is_unavailable() {
-        let mut bytes = encode_header(1, &[0; 16]);
-        bytes[11] = 2;
-        let checksum = crc32c::crc32c(&bytes[..60]);
-        bytes[60..].copy_from_slice(&checksum.to_be_bytes());
-        let error = decode_header("log/1", 1, &bytes).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
-        assert!(error.message().contains("log format 2"));
+        for (at, value, message) in [(11, 3, "log format 3"), (40, 1, "does not know")] {
+            let mut bytes = encode_header(Version::Two, 1, &[0; 16]);
+            bytes[at] = value;
+            let checksum = crc32c::crc32c(&bytes[..60]);
+            bytes[60..].copy_from_slice(&checksum.to_be_bytes());
+            let error = decode_header("log/1", 1, &bytes).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+            assert!(error.message().contains(message));
+        }
     }
 }

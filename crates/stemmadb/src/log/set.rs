@@ -78,10 +78,18 @@ impl SegmentSet {
         self.log.read_since(&self.list, position, bytes, out)
     }
 
-    /// Whether the segment can be read: it was not retired before this snapshot was taken.
+    /// The commit time of the frame that contains `position`, in microseconds since 1970; 0 if a version wrote it that
+    /// did not record it. Reads the segment, if its times were not asked for before.
+    pub(crate) fn time_at(&self, position: LogPosition) -> Result<u64> {
+        self.log.time_at(&self.list, position)
+    }
+
+    /// Whether the segment can be read: it was not retired before this snapshot was taken, or its history is kept.
     pub(crate) fn contains(&self, segment: u32) -> bool {
         // The newest segments may not have files yet.
-        segment > self.log.last_segment().number || self.list.find_since(segment).is_some()
+        segment > self.log.last_segment().number
+            || self.list.find_since(segment).is_some()
+            || self.log.history.contains(segment)
     }
 }
 

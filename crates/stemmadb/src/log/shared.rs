@@ -6,17 +6,18 @@
 
 use std::sync::Arc;
 
-use super::batch::{Batch, LogTail};
+use super::batch::{Batch, LogTail, NewFrame};
 use super::commit::is_disk_full;
 use super::commit_waiter::CommitWaiter;
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
+use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameFormat, FrameKind, Version};
 use super::handles::Handles;
+use super::history::History;
 use super::mark::ExpectedSegments;
 use super::recovery::Recovered;
 use super::retire::FreeFile;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
 use super::set::SegmentList;
-use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
+use super::{Appended, Level, LogOptions, LogPosition, LogStatistics, TimeSource};
 use crate::revision::Sequence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, RwLock};
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(super) handles: Arc<Handles>,
     pub(super) database_id: DatabaseId,
     pub(super) segment_bytes: u32,
+    now_us: TimeSource,
     pub(super) state: Mutex<LogState>,
     /// Signaled when `written` advances, the writer's role is released, or the log is poisoned.
     pub(super) written_moved: Condvar,
@@ -38,6 +40,7 @@ pub(crate) struct Shared {
     pub(super) is_poisoned: AtomicBool,
     /// The newest list of segments.
     pub(super) list: RwLock<Arc<SegmentList>>,
+    pub(super) history: History,
     pub(super) free: Mutex<Vec<FreeFile>>,
     /// Serializes retirements.
     pub(super) retiring: Mutex<()>,
@@ -84,11 +87,16 @@ impl Shared {
         debug_assert!(end.offset().is_multiple_of(ALIGNMENT), "a recovered log ends at a frame boundary");
         active.pin()?;
         let allocated = active.length()?;
+        let history = History::open(&vfs, recovered.database_id)?;
+        for segment in &repaired.segments {
+            history.remove(segment.number)?;
+        }
         let tail = LogTail {
-            seed: Seed::of(&recovered.database_id),
+            format: FrameFormat::current(&recovered.database_id),
             next: end,
             capacity: options.segment_bytes,
             last_sequence: recovered.last_sequence,
+            last_time_us: recovered.last_time_us,
             is_marked: repaired.is_marked,
         };
         Ok(Shared {
@@ -96,6 +104,7 @@ impl Shared {
             handles,
             database_id: recovered.database_id,
             segment_bytes: options.segment_bytes,
+            now_us: options.now_us.clone(),
             state: Mutex::new(LogState {
                 tail,
                 pending: Arc::default(),
@@ -118,6 +127,7 @@ impl Shared {
             written: AtomicU64::new(end.to_u64()),
             durable: AtomicU64::new(end.to_u64()),
             is_poisoned: AtomicBool::new(false),
+            history,
             list: RwLock::new(Arc::new(SegmentList::new(repaired.segments))),
             free: Mutex::new(repaired.free),
             retiring: Mutex::new(()),
@@ -126,10 +136,14 @@ impl Shared {
     }
 
     pub(super) fn append(&self, first_sequence: Sequence, payload: &[u8]) -> Result<Appended> {
-        let checksum = crc32c::crc32c(payload);
+        let frame = self.new_frame(FrameKind::Data, first_sequence, payload);
         let mut state = self.state.lock();
         state.check_writable()?;
-        state.push(self.segment_bytes, FrameKind::Data, first_sequence, payload, checksum)
+        state.push(self.segment_bytes, &frame)
+    }
+
+    fn new_frame<'p>(&self, kind: FrameKind, first_sequence: Sequence, payload: &'p [u8]) -> NewFrame<'p> {
+        NewFrame { kind, first_sequence, payload, checksum: crc32c::crc32c(payload), now_us: self.now_us.get() }
     }
 
     /// The position of the next frame.
@@ -142,7 +156,7 @@ impl Shared {
             let mut state = self.state.lock();
             state.check_writable()?;
             if state.tail.next.offset() > SEGMENT_HEADER_BYTES {
-                state.roll(self.segment_bytes)?;
+                state.roll(self.segment_bytes, self.now_us.get())?;
             }
             state.tail.next
         };
@@ -192,7 +206,7 @@ impl Shared {
         let begun = last + 1..=state.tail.next.segment();
         let payload = ExpectedSegments::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
         let sequence = state.tail.last_sequence;
-        state.push(self.segment_bytes, FrameKind::Mark, sequence, &payload, crc32c::crc32c(&payload))?;
+        state.push(self.segment_bytes, &self.new_frame(FrameKind::Mark, sequence, &payload))?;
         Ok(state.tail.next)
     }
 
@@ -217,6 +231,7 @@ impl Shared {
             .map_err(|_| Error::corrupt(format!("a read of {bytes} bytes at {position} is longer than any frame")))?;
         match list.find_since(position.segment()) {
             Some(segment) => segment.read(position.offset(), count, out),
+            None if self.history.read(position, bytes, out)? => Ok(()),
             None => Err(Error::corrupt(format!("the log has no {position}: there is no such segment"))),
         }
     }
@@ -237,34 +252,27 @@ impl Shared {
 
 impl LogState {
     /// Adds a frame to the pending batch, in a new segment if it does not fit.
-    fn push(
-        &mut self,
-        segment_bytes: u32,
-        kind: FrameKind,
-        first_sequence: Sequence,
-        payload: &[u8],
-        checksum: u32,
-    ) -> Result<Appended> {
-        if self.tail.is_full_for(payload.len()) {
-            let needed = SEGMENT_HEADER_BYTES + frame_bytes(payload.len()) + FRAME_HEADER_BYTES;
-            let capacity = segment_bytes.max(needed);
+    fn push(&mut self, segment_bytes: u32, frame: &NewFrame<'_>) -> Result<Appended> {
+        if self.tail.is_full_for(frame.payload.len()) {
+            let frame_bytes = Version::CURRENT.frame_bytes(frame.payload.len());
+            let capacity = segment_bytes.max(SEGMENT_HEADER_BYTES + frame_bytes + FRAME_HEADER_BYTES);
             if self.tail.next.offset() > SEGMENT_HEADER_BYTES {
-                self.roll(capacity)?;
+                self.roll(capacity, frame.now_us)?;
             } else {
                 self.tail.capacity = capacity;
             }
         }
         let durable = self.durable;
         let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
-        let position = self.tail.push(batch, kind, first_sequence, payload, checksum, durable);
+        let position = self.tail.push(batch, frame, durable);
         Ok(Appended { payload: position.advance(FRAME_HEADER_BYTES), end: self.tail.next })
     }
 
     /// Seals the segment; the next frame goes to a new one.
-    fn roll(&mut self, capacity: u32) -> Result<()> {
+    fn roll(&mut self, capacity: u32, now_us: u64) -> Result<()> {
         let durable = self.durable;
         let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
-        self.tail.roll(batch, durable, capacity);
+        self.tail.roll(batch, durable, capacity, now_us);
         Ok(())
     }
 

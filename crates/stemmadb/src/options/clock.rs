@@ -31,6 +31,14 @@ impl Clock {
         }
     }
 
+    /// The current time, in microseconds since 1970; 0 before that.
+    pub(crate) fn now_us(&self) -> u64 {
+        match &self.0 {
+            Some(standing) => u64::try_from(standing.load(Ordering::SeqCst)).unwrap_or(0).saturating_mul(1000),
+            None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64),
+        }
+    }
+
     /// The first millisecond at least `time` from now, and at least 1 ms from now.
     pub(crate) fn after(&self, time: Duration) -> i64 {
         let ms = i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);

@@ -8,7 +8,7 @@
 
 use crate::document::Document;
 use crate::index::DocumentNumber;
-use crate::layout::record::{Record, RevisionRecord};
+use crate::layout::record::{Origin, Record, RevisionRecord};
 use crate::log::LogPosition;
 use crate::memtable::{DocumentState, RecordLocation, StoredRevision};
 use crate::read::snapshot::Snapshot;
@@ -16,28 +16,52 @@ use crate::revision::{DocumentId, Leaf, Revision};
 use crate::value::Body;
 use crate::{Error, Result};
 
-/// A walk over the stored revisions that precede a leaf, newest first.
+/// A stored revision of a document.
+pub(crate) struct StoredPast {
+    pub(crate) document: Document,
+    /// When it was first written. Its time is 0 if the record does not say: then its frame does.
+    pub(crate) origin: Origin,
+    pub(crate) location: RecordLocation,
+    is_relocated: bool,
+}
+
+/// Which records a walk reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Those that no compaction removed or was asked to remove.
+    Uncompacted,
+    /// All that are stored, also as history.
+    Everything,
+}
+
+/// A walk over the stored revisions of one branch, from a leaf on, newest first.
 struct Lineage<'s> {
     snapshot: &'s Snapshot,
     id: &'s DocumentId,
     number: DocumentNumber,
     next: Option<RecordLocation>,
+    reach: Reach,
 }
 
 impl<'s> Lineage<'s> {
-    /// The revisions before `leaf`. Reads the record of the leaf.
-    fn before(snapshot: &'s Snapshot, state: &'s DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Self> {
+    fn from(snapshot: &'s Snapshot, state: &'s DocumentState, leaf: &Leaf<StoredRevision>, reach: Reach) -> Self {
         let StoredRevision { position, length, .. } = leaf.payload;
         // A leaf without a record is part of a transaction that is not committed yet.
         let next = (length > 0).then_some(RecordLocation { position, length });
-        let mut lineage = Lineage { snapshot, id: &state.id, number: state.number, next };
+        Lineage { snapshot, id: &state.id, number: state.number, next, reach }
+    }
+
+    /// The revisions before `leaf` that were not compacted. Reads the record of the leaf.
+    fn before(snapshot: &'s Snapshot, state: &'s DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Self> {
+        let mut lineage = Lineage::from(snapshot, state, leaf, Reach::Uncompacted);
         lineage.next()?;
         Ok(lineage)
     }
 
     /// The next older revision; `None` if it is not stored.
-    fn next(&mut self) -> Result<Option<Document>> {
-        let Some(RecordLocation { position, length }) = self.next.take() else { return Ok(None) };
+    fn next(&mut self) -> Result<Option<StoredPast>> {
+        let Some(location) = self.next.take() else { return Ok(None) };
+        let RecordLocation { position, length } = location;
         let bytes = self.snapshot.read_bytes(position, length)?;
         let (record, _) = Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?;
         let Record::Revision(record) = record else { return Err(self.misplaced(position)) };
@@ -46,17 +70,30 @@ impl<'s> Lineage<'s> {
             return Err(self.misplaced(position));
         }
         let is_stored = |location: &RecordLocation| {
-            location.position < position && self.snapshot.has_superseded_record(location.position)
+            location.position < position && self.snapshot.has_superseded_record(location.position, self.reach)
         };
         self.next = record.predecessor_of(position).filter(is_stored);
-        let (revision, deleted, sequence) = (record.path[0], record.deleted, record.sequence);
+        let (revision, deleted, origin) = (record.path[0], record.deleted, record.origin(0));
+        let is_relocated = record.relocated;
         let body = Body::within(bytes.clone(), bytes.len() - record.body.len());
         let shapes = self.snapshot.parts.shapes.clone();
-        Ok(Some(Document::new(self.id.clone(), revision, sequence, deleted, body, shapes)))
+        let document = Document::new(self.id.clone(), revision, origin.sequence, deleted, body, shapes);
+        Ok(Some(StoredPast { document, origin, location, is_relocated }))
     }
 
     fn misplaced(&self, position: LogPosition) -> Error {
         self.snapshot.misplaced(position, &format!("a revision of document `{}`", self.id))
+    }
+}
+
+impl StoredPast {
+    /// When the revision was first written, in microseconds since 1970; `None` if that was not recorded.
+    pub(crate) fn time_us(&self, snapshot: &Snapshot) -> Result<Option<u64>> {
+        let time_us = match self.is_relocated {
+            true => self.origin.time_us,
+            false => snapshot.segments.time_at(self.location.position)?,
+        };
+        Ok((time_us > 0).then_some(time_us))
     }
 }
 
@@ -87,7 +124,7 @@ impl Snapshot {
         let known = state.tree.ancestry(&leaf.revision);
         let mut lineage = Lineage::before(self, &state, &leaf)?;
         let mut found = Vec::new();
-        while let Some(document) = lineage.next()? {
+        while let Some(StoredPast { document, .. }) = lineage.next()? {
             if known.contains(document.revision()) && self.has_contents(&document)? {
                 found.push((*document.revision(), document.is_deleted()));
             }
@@ -102,7 +139,7 @@ impl Snapshot {
                 continue;
             }
             let mut lineage = Lineage::before(self, state, leaf)?;
-            while let Some(document) = lineage.next()? {
+            while let Some(StoredPast { document, .. }) = lineage.next()? {
                 if document.revision() == revision {
                     return Ok(if self.has_contents(&document)? { Some(document) } else { None });
                 }
@@ -124,9 +161,20 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// Whether a superseded record at `position` may be read: neither its segment nor, logically, the record itself was
-    /// removed by a compaction.
-    fn has_superseded_record(&self, position: LogPosition) -> bool {
-        position >= self.parts.compacted_before() && self.segments.contains(position.segment())
+    /// The stored revisions of the branch that ends with `leaf`, the leaf first.
+    pub(crate) fn stored_revisions<'s>(
+        &'s self,
+        state: &'s DocumentState,
+        leaf: &Leaf<StoredRevision>,
+    ) -> impl Iterator<Item = Result<StoredPast>> + 's {
+        let mut lineage = Lineage::from(self, state, leaf, Reach::Everything);
+        std::iter::from_fn(move || lineage.next().transpose())
+    }
+
+    /// Whether a superseded record at `position` may be read: neither its segment nor, unless the walk reads
+    /// everything, logically the record itself was removed by a compaction.
+    fn has_superseded_record(&self, position: LogPosition, reach: Reach) -> bool {
+        let is_in_reach = reach == Reach::Everything || position >= self.parts.compacted_before();
+        is_in_reach && self.segments.contains(position.segment())
     }
 }

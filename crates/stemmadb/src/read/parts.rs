@@ -10,6 +10,7 @@ use crate::log::{Blobs, DatabaseId, Log, LogPosition};
 use crate::options::Options;
 use crate::publish::Publisher;
 use crate::read::read_timestamp::has_expired;
+use crate::revision::Sequence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{RwLock, refuse_if_cancelled};
 use crate::tree::Tree;
@@ -41,6 +42,8 @@ pub(crate) struct StoreParts {
     pub(crate) revs_limit: AtomicUsize,
     /// The log position of the last explicit compaction: older records of replaced revisions are not read any more.
     pub(crate) compacted_before: AtomicU64,
+    /// The lowest sequence as of which the database can be read.
+    pub(crate) history_floor: AtomicU64,
     /// The bound on memtables: `Options::memory_bytes` until it is changed.
     pub(crate) memory_bytes: AtomicUsize,
 }
@@ -62,6 +65,15 @@ impl StoreParts {
 
     pub(crate) fn set_compacted_before(&self, position: LogPosition) {
         self.compacted_before.store(position.to_u64(), Ordering::Release);
+    }
+
+    /// The lowest sequence as of which the database can be read.
+    pub(crate) fn history_floor(&self) -> Sequence {
+        Sequence(self.history_floor.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_history_floor(&self, floor: Sequence) {
+        self.history_floor.store(floor.0, Ordering::Release);
     }
 
     /// The bound on memtables, in bytes.

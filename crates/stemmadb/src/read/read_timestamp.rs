@@ -30,6 +30,11 @@ impl ReadTimestamp {
         has_rules.then(|| ReadTimestamp { now_ms: clock.now_ms(), expired: Arc::default() })
     }
 
+    /// Another time.
+    pub(crate) fn at(&self, now_ms: i64) -> Self {
+        ReadTimestamp { now_ms, expired: Arc::default() }
+    }
+
     /// The same time, for a snapshot of other documents.
     pub(crate) fn again(&self) -> Self {
         ReadTimestamp { now_ms: self.now_ms, expired: Arc::default() }

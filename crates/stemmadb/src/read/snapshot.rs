@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub(crate) declared: Arc<DeclaredIndexes>,
     /// The time the snapshot was taken, if there are expiration rules.
     pub(crate) read_timestamp: Option<ReadTimestamp>,
+    /// Of a snapshot of the past: while it is held, what is readable as of its sequence is not removed.
+    pub(crate) past: Option<Arc<Sequence>>,
 }
 
 /// The location of the newest state of a document.
@@ -305,6 +307,18 @@ impl Snapshot {
         } else {
             Err(self.misplaced_document(position, state.id.as_str()))
         }
+    }
+
+    /// The record of a leaf of `state`, verified to be that of the leaf.
+    pub(crate) fn leaf_record(&self, state: &DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Arc<[u8]>> {
+        let StoredRevision { position, length, .. } = leaf.payload;
+        let bytes = self.read_bytes(position, length)?;
+        let decoded = Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?;
+        match decoded.0 {
+            Record::Revision(record) if record.number == state.number && record.path[0] == leaf.revision => {}
+            _ => return Err(self.misplaced_document(position, state.id.as_str())),
+        }
+        Ok(bytes)
     }
 
     fn document(&self, state: &DocumentState, revision: Revision, deleted: bool, body: Body) -> Document {

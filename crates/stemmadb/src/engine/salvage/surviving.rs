@@ -100,14 +100,19 @@ fn is_record(bytes: &[u8], at: usize) -> bool {
     bytes.get(at..).is_some_and(|rest| Record::decode(rest).is_ok())
 }
 
+/// The record that begins the payload of the frame after offset `at`.
+fn record_after_header(bytes: &[u8], at: usize) -> Option<usize> {
+    DamagedLog::next_payloads(at).into_iter().find(|&at| is_record(bytes, at))
+}
+
 /// Where the record after a damaged one begins, by the damaged one's length or because a frame ends here. The end of
 /// the payload counts.
 fn linked(bytes: &[u8], damaged: usize) -> Option<usize> {
     let behind_it = Record::claimed_length(&bytes[damaged..]).map(|length| damaged + length);
     let is_end = |at: usize| bytes.get(at..).is_some_and(is_padding);
     behind_it
-        .filter(|&at| is_end(at) || is_record(bytes, at) || is_record(bytes, DamagedLog::next_payload(at)))
-        .or_else(|| Some(DamagedLog::next_payload(damaged)).filter(|&at| is_record(bytes, at)))
+        .filter(|&at| is_end(at) || is_record(bytes, at) || record_after_header(bytes, at).is_some())
+        .or_else(|| record_after_header(bytes, damaged))
 }
 
 /// The payload of a frame, and what is known about the records that follow.
@@ -135,7 +140,7 @@ impl FrameRecords<'_> {
             let first_end = Sequence::new(end).min(self.sequences.end);
             self.chain(at, first_end).is_some_and(|chain| {
                 let rest = &self.bytes[chain.end..];
-                chain.is_proven || is_padding(rest) || is_record(self.bytes, DamagedLog::next_payload(chain.end))
+                chain.is_proven || is_padding(rest) || record_after_header(self.bytes, chain.end).is_some()
             })
         })
     }

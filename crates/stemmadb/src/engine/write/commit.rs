@@ -238,6 +238,7 @@ impl Transaction<'_> {
                 deleted: staged.deleted,
                 relocated: false,
                 pruned: staged.pruned,
+                origin: None,
                 number,
                 sequence: staged.state.sequence,
                 id: staged.state.id.as_str(),

@@ -161,7 +161,7 @@ fn write_failure_between_rounds_reaches_all_waiting_threads() {
             log.commit(appended.end, Level::Flushed)
         };
         let waiting: Vec<_> = (0..5).map(|_| scope.spawn(wait)).collect();
-        while log.end() < first.end.advance(5 * frame::frame_bytes(10)) {
+        while log.end() < first.end.advance(5 * frame::Version::CURRENT.frame_bytes(10)) {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(20));

@@ -1,0 +1,13 @@
+//! The past of a database: what documents were, how two states differ, and taking changes back.
+
+mod at;
+mod difference;
+mod revert;
+mod revisions;
+
+pub use at::At;
+pub(crate) use difference::differences;
+pub use difference::{Difference, Differences};
+pub(crate) use revert::{revert, undelete};
+pub use revisions::PastRevision;
+pub(crate) use revisions::past_revisions;
