@@ -46,10 +46,10 @@ pub(crate) struct Backup {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma restore /mnt/usb/library restored.stemma\n  \
-    stemma restore /mnt/usb/library restored.stemma --sequence 48211\n  \
+    stemma restore /mnt/usb/library restored.stemma --at -2h\n  \
     stemma restore /mnt/usb/library library.stemma --force\n\n\
-    A sequence between two backups can be restored unless compaction removed a part of the log before it was backed \
-    up. `stemma changes` prints sequences, `stemma backup --list` those of the backups.\n\n\
+    A state between two backups can be restored unless compaction removed a part of the log before it was backed up. \
+    `stemma changes` prints sequences, `stemma backup --list` those of the backups.\n\n\
     The directory gets its name once the database in it is complete and checked. The restored database is a copy with \
     an identity of its own: replications with it start anew, and find what is missing.")]
 pub(crate) struct Restore {
@@ -57,9 +57,9 @@ pub(crate) struct Restore {
     pub(crate) target: PathBuf,
     /// The directory of the restored database
     pub(crate) directory: PathBuf,
-    /// Restore the state after this sequence
-    #[arg(long, value_name = "N", conflicts_with = "backup")]
-    pub(crate) sequence: Option<u64>,
+    /// Restore this state: a sequence such as 17, a time such as 2026-11-24T12:00:00Z, or how long ago, such as -2h
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true, conflicts_with = "backup")]
+    pub(crate) at: Option<String>,
     /// Restore this backup; the newest one by default
     #[arg(long, value_name = "N")]
     pub(crate) backup: Option<u64>,
@@ -77,18 +77,18 @@ pub(crate) struct Restore {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma branch library.stemma trial.stemma\n  \
-    stemma branch library.stemma yesterday.stemma --sequence 48211\n\n\
+    stemma branch library.stemma yesterday.stemma --at -1d\n\n\
     A branch is a database of its own. On the same file system it shares the files of the original until either of \
     them replaces them, so it takes little time and space. It counts as another database and can replicate back.\n\n\
-    An older sequence must still be in the log: compaction removes what was replaced.")]
+    An older state must still be in the log: compaction removes what was replaced.")]
 pub(crate) struct Branch {
     /// The database directory
     pub(crate) database: PathBuf,
     /// The directory of the new database
     pub(crate) directory: PathBuf,
-    /// Branch from the state after this sequence; the newest by default
-    #[arg(long, value_name = "N")]
-    pub(crate) sequence: Option<u64>,
+    /// Branch from this state: a sequence such as 17, a time such as 2026-11-24T12:00:00Z, or how long ago, such as -2h
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    pub(crate) at: Option<String>,
 }
 
 /// The arguments of `stemma follow`.

@@ -1,22 +1,26 @@
 //! `stemma backup`, `restore`, `branch` and `follow`.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stemmadb::backup::BackupReport;
 use stemmadb::{Object, Value};
 
 use super::Session;
-use super::follow::{follow, refuse_in_shell};
+use super::follow::{READ_INTERVAL, log_files, refuse_in_shell};
 use crate::arguments::{Backup, Branch, Follow, Restore};
-use crate::database::{Database, State, list_backups, restore as restore_database, verify_backups};
+use crate::database::{Database, list_backups, restore as restore_database, state, verify_backups};
 use crate::failure::{self, Exit, Failure, Result};
 use crate::output::{OutputFormat, Printer};
 use crate::progress::Progress;
 use crate::shell::interrupt;
 
 /// How often a waiting follower looks for an interrupt.
-const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The bounds of the time between two attempts.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const LONGEST_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Makes, lists or verifies backups.
 pub(super) fn backup(backup: &Backup, session: Session<'_>) -> Result<()> {
@@ -75,14 +79,10 @@ pub(super) fn restore(restore: &Restore, session: Session<'_>) -> Result<()> {
     if session.open.is_some() {
         return Err(Failure::usage("the shell has a database open").with_hint("leave the shell, then `stemma restore`"));
     }
-    let state = match (restore.sequence, restore.backup) {
-        (Some(sequence), _) => State::Sequence(sequence),
-        (None, Some(number)) => State::Backup(number),
-        (None, None) => State::Latest,
-    };
+    let at = state(restore.backup, restore.at.as_deref())?;
     let Restore { target, directory, force, no_check, .. } = restore;
     let progress = Progress::for_steps("restore");
-    let report = restore_database(target, directory, &state, *force, !no_check, &progress)?;
+    let report = restore_database(target, directory, at, *force, !no_check, &progress)?;
     drop(progress);
     let checked_count = report.check.map(|check| ("documents", check.document_count));
     let fields = [("backup", report.backup), ("sequence", report.sequence.get()), ("bytes", report.byte_count)];
@@ -91,52 +91,66 @@ pub(super) fn restore(restore: &Restore, session: Session<'_>) -> Result<()> {
 
 /// Creates a branch.
 pub(super) fn branch(branch: &Branch, session: Session<'_>) -> Result<()> {
-    let state = branch.sequence.map_or(State::Latest, State::Sequence);
-    session.with(&branch.database, |db| db.branch(&branch.directory, &state))
+    let at = state(None, branch.at.as_deref())?;
+    session.with(&branch.database, |db| db.branch(&branch.directory, at))
 }
 
 /// Makes a backup whenever the database has changed.
 pub(super) fn run_follow(arguments: &Follow, session: Session<'_>) -> Result<()> {
     refuse_in_shell(session, "follow", "follow DATABASE TARGET")?;
     interrupt::catch();
-    session.with(&arguments.database, |db| ship(db, arguments))?;
-    let mut delay = arguments.interval;
+    let path = &arguments.database;
+    let mut sequence = session.with(path, |db| ship(db, arguments))?;
+    let (mut shipped_files, mut shipped_at) = (Some(log_files(path)), Instant::now());
+    let interval = arguments.interval.max(SHORTEST_INTERVAL);
+    let mut delay = interval;
     loop {
         wait(delay);
-        let shipped = follow(&arguments.database, |db| {
-            ship(db, arguments)?;
-            delay = arguments.interval;
-            wait(delay);
-            Ok(true)
-        });
-        match shipped {
-            // A target that fails is tried again, for longer and longer.
+        if interrupt::happened() {
+            return Ok(());
+        }
+        if shipped_files.as_ref() == Some(&log_files(path)) && shipped_at.elapsed() < READ_INTERVAL {
+            continue;
+        }
+        match ship_if_unlocked(arguments, sequence) {
+            Ok(None) => delay = SHORTEST_INTERVAL,
+            Ok(Some(shipped)) => {
+                sequence = shipped;
+                (shipped_files, shipped_at) = (Some(log_files(path)), Instant::now());
+                delay = interval;
+            }
+            // A target that fails is tried again, at growing intervals.
             Err(failure) if matches!(failure.exit(), Exit::Unavailable | Exit::Locked) => {
                 failure::notice(format_args!("{failure}; trying again"));
-                delay = (delay * 2).min(std::time::Duration::from_mins(5));
-                // The database may not change again: ship what the failed attempt did not.
-                wait(delay);
-                match session.with(&arguments.database, |db| ship(db, arguments)) {
-                    Err(again) if again.exit() != failure.exit() => return Err(again),
-                    _ => {}
-                }
+                shipped_files = None;
+                delay = (delay * 2).min(LONGEST_INTERVAL);
             }
-            outcome => return outcome,
+            Err(failure) => return Err(failure),
         }
     }
 }
 
-fn ship(db: &Database, arguments: &Follow) -> Result<()> {
+/// Makes a backup if the database has more than the sequence that was shipped; returns the newest one. `None` if another
+/// process has the database open.
+fn ship_if_unlocked(arguments: &Follow, shipped: u64) -> Result<Option<u64>> {
+    let Some(db) = Database::open_if_unlocked(&arguments.database)? else { return Ok(None) };
+    let outcome = if db.sequence() > shipped { ship(&db, arguments) } else { Ok(shipped) };
+    db.close()?;
+    outcome.map(Some)
+}
+
+/// Makes a backup; returns its newest sequence.
+fn ship(db: &Database, arguments: &Follow) -> Result<u64> {
     let progress = Progress::for_steps("backup");
     let report = db.back_up(&arguments.target, arguments.keep, true, &progress)?;
     drop(progress);
     warn_of_leftovers(&report);
     failure::notice(format_args!("backup {} at sequence {}", report.number, report.sequence.get()));
-    Ok(())
+    Ok(report.sequence.get())
 }
 
 /// Waits, or until an interrupt.
-fn wait(delay: std::time::Duration) {
+fn wait(delay: Duration) {
     let end = Instant::now() + delay;
     while !interrupt::happened() && Instant::now() < end {
         std::thread::sleep(POLL_INTERVAL.min(end.saturating_duration_since(Instant::now())));

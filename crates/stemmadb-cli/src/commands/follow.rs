@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A follower reads at least this often, even if the files seem unchanged: otherwise it would miss a write that
 /// happened between closing the database and listing its files.
-const READ_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const READ_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Calls `read` each time the database at `path` has changed and is unlocked, until it returns false or an interrupt is
 /// caught.
@@ -54,7 +54,7 @@ struct Follower<'a> {
 }
 
 /// Name, length and modification time of a log file; writes change them.
-type LogFile = (OsString, u64, Option<SystemTime>);
+pub(super) type LogFile = (OsString, u64, Option<SystemTime>);
 
 impl Follower<'_> {
     /// Opens the database once it has changed; `None` if the caller should try again.
@@ -82,7 +82,7 @@ impl Follower<'_> {
 }
 
 /// Lists the log's files. Unreadable ones are skipped: opening the database reports the error.
-fn log_files(database: &Path) -> Vec<LogFile> {
+pub(super) fn log_files(database: &Path) -> Vec<LogFile> {
     let Ok(entries) = std::fs::read_dir(database.join("log")) else { return Vec::new() };
     let mut files: Vec<LogFile> = entries
         .flatten()

@@ -5,26 +5,18 @@ use std::path::Path;
 use stemmadb::backup::{
     self, At, BackupOptions, BackupReport, DirectoryTarget, RestoreOptions, RestoreReport, VerifyReport,
 };
-use stemmadb::{Object, Sequence, Value};
+use stemmadb::{Object, Value};
 
 use super::Database;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 
-/// A state of a database.
-pub(crate) enum State {
-    Latest,
-    Backup(u64),
-    Sequence(u64),
-}
-
-impl State {
-    fn at(&self) -> At {
-        match self {
-            State::Latest => At::Latest,
-            State::Backup(number) => At::Backup(*number),
-            State::Sequence(sequence) => At::Sequence(Sequence::new(*sequence)),
-        }
+/// A state of a database: that of a backup, one in the past, or the newest.
+pub(crate) fn state(backup: Option<u64>, at: Option<&str>) -> Result<At> {
+    match (backup, at) {
+        (Some(number), _) => Ok(At::Backup(number)),
+        (None, Some(at)) => Ok(At::from(at.parse::<stemmadb::past::At>()?)),
+        (None, None) => Ok(At::Latest),
     }
 }
 
@@ -50,8 +42,8 @@ impl Database {
     }
 
     /// Creates a branch in `directory`.
-    pub(crate) fn branch(&self, directory: &Path, state: &State) -> Result<()> {
-        Ok(self.inner.maintenance().branch(directory, state.at())?)
+    pub(crate) fn branch(&self, directory: &Path, at: At) -> Result<()> {
+        Ok(self.inner.maintenance().branch(directory, at)?)
     }
 }
 
@@ -83,12 +75,12 @@ pub(crate) fn verify_backups(target: &Path, progress: &Progress) -> Result<Verif
 pub(crate) fn restore(
     target: &Path,
     directory: &Path,
-    state: &State,
+    at: At,
     force: bool,
     checks: bool,
     progress: &Progress,
 ) -> Result<RestoreReport> {
-    let options = RestoreOptions::new().at(state.at()).force(force).check(checks);
+    let options = RestoreOptions::new().at(at).force(force).check(checks);
     Ok(backup::restore_with_progress(&open_target(target)?, directory, options, show(progress))?)
 }
 

@@ -7,13 +7,13 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::cut::{CopiedSegment, cut};
+use super::cut::{CopiedSegment, CutAt, cut};
 use super::destination::{Destination, create_directories, flush_directories, open_copy};
+use super::directory_target::FileReader;
 use super::restore::At;
 use super::transfer::{SegmentReader, open_file, write_all};
 use crate::engine::{Store, StoreExport};
-use crate::log::segment_file_name;
-use crate::revision::Sequence;
+use crate::log::{ExportedHistory, segment_file_name};
 use crate::vfs::Vfs;
 use crate::{Error, ErrorKind, Result};
 
@@ -32,7 +32,8 @@ pub(crate) fn branch(store: &Store, directory: &Path, at: At) -> Result<()> {
 pub(super) fn branch_to(store: &Store, destination: &Destination, at: At) -> Result<()> {
     let at = match at {
         At::Latest => None,
-        At::Sequence(sequence) => Some(sequence),
+        At::Sequence(sequence) => Some(CutAt::Sequence(sequence)),
+        At::Time(time) => Some(CutAt::of_time(time)),
         At::Backup(_) => {
             return Err(
                 Error::invalid("a branch begins at a sequence, not at a backup").with_hint("restore the backup")
@@ -41,23 +42,36 @@ pub(super) fn branch_to(store: &Store, destination: &Destination, at: At) -> Res
     };
     store.seal_segment_longer_than(COPIED_BYTES_MAX)?;
     let export = store.export(None)?;
-    if let Some(at) = at.filter(|at| *at > export.sequence) {
+    if let Some(CutAt::Sequence(at)) = at
+        && at > export.sequence
+    {
         let message = format!("sequence {} does not exist yet: the newest is {}", at.get(), export.sequence.get());
         return Err(Error::not_found(message));
     }
-    let older = at.filter(|at| *at < export.sequence);
+    let older = at.filter(|at| match *at {
+        CutAt::Sequence(sequence) => sequence < export.sequence,
+        CutAt::Time(time_us) => time_us < export.time_us,
+    });
     destination.fill(false, |vfs| fill(vfs, &export, older))
 }
 
-fn fill(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<Sequence>) -> Result<()> {
+fn fill(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<CutAt>) -> Result<()> {
     let contents: Vec<String> = export.blobs.iter().map(|blob| blob.digest().file_name()).collect();
     let files = if older.is_none() { export.tree.files() } else { Vec::new() };
     let segment = segment_file_name(1);
+    let history = export.history.iter().filter(|file| older.is_none_or(|at| !at.is_before_history(&file.info)));
+    let history: Vec<_> = history.collect();
     let names = contents.iter().chain(files.iter().map(|(name, _)| name)).chain([&segment]);
+    let names = names.chain(history.iter().map(|file| &file.name));
     let directories = create_directories(&**vfs, names.map(String::as_str))?;
     copy_log(vfs, export)?;
     for name in &contents {
         link_or_copy(vfs, &export.vfs, name, &mut || Ok(Box::new(open_file(&*export.vfs, name)?)))?;
+    }
+    for ExportedHistory { name, file, .. } in history {
+        let mut content =
+            || -> Result<Box<dyn Read + '_>> { Ok(Box::new(FileReader { file: file.clone(), offset: 0 })) };
+        link_or_copy(vfs, &export.vfs, name, &mut content)?;
     }
     for (name, _) in &files {
         let source = export.tree.vfs();
@@ -67,7 +81,7 @@ fn fill(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<Sequence>) -> Re
     match older {
         None if files.is_empty() => Ok(()),
         None => export.tree.write_manifest(vfs.clone()),
-        Some(sequence) => cut_at(vfs, export, sequence),
+        Some(at) => cut_at(vfs, export, at),
     }
 }
 
@@ -87,16 +101,16 @@ fn copy_log(vfs: &Arc<dyn Vfs>, export: &StoreExport) -> Result<()> {
 }
 
 /// Ends the log of the branch at a sequence. Its tree is rebuilt, since that of the database is newer.
-fn cut_at(vfs: &Arc<dyn Vfs>, export: &StoreExport, sequence: Sequence) -> Result<()> {
+fn cut_at(vfs: &Arc<dyn Vfs>, export: &StoreExport, at: CutAt) -> Result<()> {
     let mut segments = Vec::with_capacity(export.segments.len());
     for segment in &export.segments {
-        let first_sequence = segment.first_sequence()?.map(Sequence::get);
-        segments.push(CopiedSegment { number: segment.number(), first_sequence });
+        let first = segment.first_moment()?.map(|first| (first.sequence.get(), first.time_us));
+        segments.push(CopiedSegment { number: segment.number(), first });
     }
-    cut(vfs, &segments, sequence)?;
+    cut(vfs, &segments, at)?;
     match open_copy(vfs, false, &mut |_| ()) {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
-            let message = format!("the log does not have sequence {} any more: {}", sequence.get(), error.message());
+            let message = format!("the log does not reach back to {at} any more: {}", error.message());
             Err(Error::not_found(message).with_hint("restore a backup from that time, or branch at a later sequence"))
         }
         opened => opened.map(|_| ()),

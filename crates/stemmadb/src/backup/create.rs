@@ -6,11 +6,12 @@ use std::fmt::Write;
 use uuid::Uuid;
 
 use super::clean::clean;
-use super::manifest::{self, ContentEntry, FILES, FileEntry, Manifest, SegmentEntry, name_of};
+use super::directory_target::FileReader;
+use super::manifest::{self, ContentEntry, FILES, FileEntry, HistoryEntry, Manifest, SegmentEntry, name_of};
 use super::target::{LocalFile, Target};
-use super::transfer::{Hashing, SegmentReader, fingerprint, open_file, range_hash};
+use super::transfer::{Hashing, SegmentReader, file_fingerprint, fingerprint, open_file, range_hash};
 use crate::engine::{Store, StoreExport};
-use crate::log::{Blob, DatabaseId, ExportedSegment};
+use crate::log::{Blob, DatabaseId, ExportedHistory, ExportedSegment};
 use crate::options::Progress;
 use crate::revision::Sequence;
 use crate::{Error, ErrorKind, Result};
@@ -199,7 +200,7 @@ pub(super) fn ship(
     };
     let mut manifest = Manifest::new(number, database, identity, writer);
     manifest.created_ms = store.parts.options.clock.now_ms();
-    manifest.last_sequence = export.sequence.get();
+    (manifest.last_sequence, manifest.last_time_us) = (export.sequence.get(), export.time_us);
     let plans = export.segments.iter().map(|segment| shipment.plan(segment)).collect::<Result<Vec<_>>>()?;
     if let Some(newest) = &known.newest
         && is_continued(newest, export, &plans)
@@ -210,6 +211,7 @@ pub(super) fn ship(
     for (segment, plan) in export.segments.iter().zip(plans) {
         manifest.segments.push(shipment.segment(segment, plan)?);
     }
+    manifest.history = shipment.history()?;
     manifest.contents = shipment.contents()?;
     let Shipment { copied_bytes, linked_bytes, .. } = shipment;
     // A backup is complete once its manifest exists, so everything else has to be durable before.
@@ -288,8 +290,10 @@ impl Shipment<'_> {
             Plan::Append(mut stored) => {
                 let name = format!("{}-log-{number:010}-{:010}", self.prefix, stored.length);
                 stored.parts.push(self.copy_range(name, segment, stored.length)?);
+                let first = segment.first_moment()?;
                 stored.length = segment.byte_count;
-                stored.first_sequence = segment.first_sequence()?.map(Sequence::get);
+                stored.first_sequence = first.map(|first| first.sequence.get());
+                stored.first_time_us = first.map(|first| first.time_us);
                 Ok(stored)
             }
             Plan::Put { .. } => {
@@ -299,16 +303,46 @@ impl Shipment<'_> {
                     false => None,
                 };
                 let file = file.map_or_else(|| self.copy_range(name, segment, 0), Ok)?;
+                let first = segment.first_moment()?;
                 Ok(SegmentEntry {
                     number,
                     length: segment.byte_count,
                     is_sealed: segment.is_sealed,
-                    first_sequence: segment.first_sequence()?.map(Sequence::get),
+                    first_sequence: first.map(|first| first.sequence.get()),
+                    first_time_us: first.map(|first| first.time_us),
                     fingerprint: if segment.is_sealed { Some(fingerprint(segment)?) } else { None },
                     parts: vec![file],
                 })
             }
         }
+    }
+
+    /// What is kept of the past.
+    fn history(&mut self) -> Result<Vec<HistoryEntry>> {
+        let mut entries = Vec::with_capacity(self.export.history.len());
+        for ExportedHistory { info, name: file_name, file } in &self.export.history {
+            let fingerprint = file_fingerprint(file, file_name)?;
+            let stored = self.known.newest.iter().flat_map(|newest| &newest.history);
+            // An interrupted retirement may have written another file before.
+            let stored = stored.filter(|stored| stored.segment == info.segment && stored.fingerprint == fingerprint);
+            if let Some(stored) = stored.last() {
+                entries.push(stored.clone());
+                continue;
+            }
+            let name = format!("{}-history-{:010}", self.prefix, info.segment);
+            self.done.total += info.bytes;
+            let file = match self.link(&name, file_name, info.bytes)? {
+                Some(linked) => linked,
+                None => {
+                    let mut hashing = Hashing::new(FileReader { file: file.clone(), offset: 0 });
+                    self.target.put(&name, &mut hashing)?;
+                    self.copied(name, hashing, info.bytes)?
+                }
+            };
+            let (until, until_time_us) = (info.until.sequence.get(), info.until.time_us);
+            entries.push(HistoryEntry { segment: info.segment, until, until_time_us, fingerprint, file });
+        }
+        Ok(entries)
     }
 
     /// The contents of attachments. Those of the newest backup are used as they are: their names are their hashes.

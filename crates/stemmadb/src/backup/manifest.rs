@@ -9,7 +9,7 @@ use std::io::Read;
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
-use crate::log::LogPosition;
+use crate::log::{DatabaseId, LogPosition};
 use crate::revision::Sequence;
 use crate::{Error, ErrorKind, Result};
 
@@ -39,8 +39,11 @@ pub(super) struct Manifest {
     /// The first backup of those that continue one another up to this one: each was made of the same log, later.
     pub(super) chain: u64,
     pub(super) last_sequence: u64,
+    /// The commit time of the last transaction, in microseconds since 1970; 0 if it was not recorded.
+    pub(super) last_time_us: u64,
     /// Ascending.
     pub(super) segments: Vec<SegmentEntry>,
+    pub(super) history: Vec<HistoryEntry>,
     pub(super) contents: Vec<ContentEntry>,
     pub(super) checksum: String,
 }
@@ -53,10 +56,24 @@ pub(super) struct SegmentEntry {
     pub(super) is_sealed: bool,
     /// The sequence of its first frame, if there is one.
     pub(super) first_sequence: Option<u64>,
+    /// The commit time of its first frame, in microseconds since 1970.
+    pub(super) first_time_us: Option<u64>,
     /// A hash of the beginning and the end of a sealed segment.
     pub(super) fingerprint: Option<String>,
     /// Its bytes in order.
     pub(super) parts: Vec<FileEntry>,
+}
+
+/// What is kept of the past of a retired segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HistoryEntry {
+    pub(super) segment: u32,
+    /// The sequence that the database had reached when the file was written, and the time.
+    pub(super) until: u64,
+    pub(super) until_time_us: u64,
+    /// A hash of the beginning and the end.
+    pub(super) fingerprint: String,
+    pub(super) file: FileEntry,
 }
 
 /// The content of an attachment.
@@ -89,7 +106,9 @@ impl Manifest {
             created_ms: 0,
             chain: backup,
             last_sequence: 0,
+            last_time_us: 0,
             segments: Vec::new(),
+            history: Vec::new(),
             contents: Vec::new(),
             checksum: String::new(),
         }
@@ -146,6 +165,13 @@ impl Manifest {
         Sequence::new(self.last_sequence)
     }
 
+    /// The id of the log as bytes.
+    pub(super) fn database_id(&self) -> Result<DatabaseId> {
+        let id = uuid::Uuid::try_parse(&self.database);
+        id.map(uuid::Uuid::into_bytes)
+            .map_err(|_| Error::corrupt(format!("`{}` is not the id of a log", self.database)))
+    }
+
     /// The end of the log.
     pub(super) fn end(&self) -> LogPosition {
         self.segments.last().map_or(LogPosition::START, |last| LogPosition::new(last.number, last.length as u32))
@@ -154,7 +180,8 @@ impl Manifest {
     /// All files, some of them several times.
     pub(super) fn files(&self) -> impl Iterator<Item = &FileEntry> {
         let parts = self.segments.iter().flat_map(|segment| &segment.parts);
-        parts.chain(self.contents.iter().map(|content| &content.file))
+        let history = self.history.iter().map(|history| &history.file);
+        parts.chain(history).chain(self.contents.iter().map(|content| &content.file))
     }
 
     pub(super) fn byte_count(&self) -> u64 {
@@ -214,6 +241,8 @@ pub struct BackupInfo {
     pub number: u64,
     /// The newest sequence that it contains.
     pub sequence: Sequence,
+    /// When the newest transaction was committed, in microseconds since 1970; 0 if that was not recorded.
+    pub time_us: u64,
     /// When it was made, in milliseconds since 1970.
     pub created_ms: i64,
     /// Bytes of all its files, including those that it shares with other backups.
@@ -233,6 +262,7 @@ pub fn list(target: &dyn Target) -> Result<Vec<BackupInfo>> {
             Ok(manifest) => backups.push(BackupInfo {
                 number,
                 sequence: manifest.sequence(),
+                time_us: manifest.last_time_us,
                 created_ms: manifest.created_ms,
                 byte_count: manifest.byte_count(),
                 file_count: manifest.files().count() as u64,

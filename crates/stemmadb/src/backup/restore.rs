@@ -6,15 +6,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::cut::{CopiedSegment, cut};
+use super::cut::{CopiedSegment, CutAt, cut};
 use super::destination::{Destination, create_directories, flush_directories, open_copy};
-use super::manifest::{self, ContentEntry, FileEntry, Manifest, SegmentEntry};
+use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, Manifest, SegmentEntry};
 use super::target::Target;
 use super::transfer::write_all;
 use super::verify::{no_backups, read_verified, verify_frames};
 use crate::engine::CheckReport;
-use crate::log::{Digest, segment_file_name};
+use crate::history::At as PastAt;
+use crate::log::{Digest, history_name, segment_file_name};
 use crate::options::Progress;
 use crate::revision::Sequence;
 use crate::vfs::{DatabaseLock, DiskVfs, Vfs};
@@ -31,6 +33,18 @@ pub enum At {
     Backup(u64),
     /// That after the transaction with this sequence.
     Sequence(Sequence),
+    /// That at a time: after all transactions committed until then.
+    Time(SystemTime),
+}
+
+impl From<PastAt> for At {
+    fn from(at: PastAt) -> Self {
+        match at {
+            PastAt::Sequence(sequence) => At::Sequence(sequence),
+            PastAt::Time(time) => At::Time(time),
+            PastAt::Ago(ago) => At::Time(SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH)),
+        }
+    }
 }
 
 /// Options of a restore.
@@ -148,7 +162,7 @@ pub(super) fn restore_to(
         if let Some(at) = source.cut_at {
             let copied = |segment: &SegmentEntry| CopiedSegment {
                 number: segment.number,
-                first_sequence: segment.first_sequence,
+                first: segment.first_sequence.zip(segment.first_time_us),
             };
             let segments: Vec<_> = source.segments.iter().map(copied).collect();
             is_cut = cut(vfs, &segments, at)?;
@@ -169,10 +183,11 @@ pub(super) fn restore_to(
 struct Source {
     backup: u64,
     segments: Vec<SegmentEntry>,
+    history: Vec<HistoryEntry>,
     contents: Vec<ContentEntry>,
     /// The newest sequence, unless the log is cut.
     sequence: Sequence,
-    cut_at: Option<Sequence>,
+    cut_at: Option<CutAt>,
     /// The newest backup before the cut.
     older: Option<(u64, Sequence)>,
 }
@@ -195,7 +210,8 @@ impl Source {
             }
             At::Backup(number) => Err(Error::not_found(format!("{} has no backup {number}", target.describe()))
                 .with_hint(format!("its backups are {} to {newest}", numbers[0]))),
-            At::Sequence(sequence) => Source::at_sequence(target, &numbers, sequence),
+            At::Sequence(sequence) => Source::cut_at(target, &numbers, CutAt::Sequence(sequence)),
+            At::Time(time) => Source::cut_at(target, &numbers, CutAt::of_time(time)),
         }
     }
 
@@ -204,70 +220,72 @@ impl Source {
             backup: manifest.backup,
             sequence: manifest.sequence(),
             segments: manifest.segments,
+            history: manifest.history,
             contents: manifest.contents,
             cut_at: None,
             older: None,
         }
     }
 
-    /// The files for a sequence: those of the backup that ends with it, or those of the next backup together with those
-    /// of the one before.
-    fn at_sequence(target: &dyn Target, numbers: &[u64], sequence: Sequence) -> Result<Self> {
+    /// The files for a state between backups: those of the backup that ends with it, or those of the next backup together
+    /// with those of the one before.
+    fn cut_at(target: &dyn Target, numbers: &[u64], at: CutAt) -> Result<Self> {
         let mut newer: Option<Manifest> = None;
         for &number in numbers.iter().rev() {
             let manifest = match Manifest::read(target, number) {
                 Err(error) if error.kind() == ErrorKind::Corrupt => continue,
                 read => read?,
             };
+            let order = at.compare(&manifest);
             match &newer {
                 // Its log went another way.
                 Some(newer) if newer.chain != manifest.chain || newer.identity != manifest.identity => break,
-                None if manifest.sequence() < sequence => {
-                    let message = format!(
-                        "sequence {} is after the newest backup, which ends at {}",
-                        sequence.get(),
-                        manifest.last_sequence
-                    );
-                    return Err(Error::not_found(message).with_hint("restore the latest state instead"));
-                }
+                None if order.is_gt() => match at {
+                    CutAt::Time(_) => return Ok(Source::of(manifest)),
+                    CutAt::Sequence(_) => {
+                        let message =
+                            format!("{at} is after the newest backup, which ends at {}", manifest.last_sequence);
+                        return Err(Error::not_found(message).with_hint("restore the latest state instead"));
+                    }
+                },
                 _ => {}
             }
-            if manifest.sequence() == sequence {
+            if order.is_eq() {
                 return Ok(Source::of(manifest));
             }
             match newer.take() {
-                Some(newer) if manifest.sequence() < sequence => {
-                    return Ok(Source::of(newer).joined_with(manifest, sequence));
-                }
+                Some(newer) if order.is_gt() => return Ok(Source::of(newer).joined_with(manifest, at)),
                 _ => newer = Some(manifest),
             }
         }
         let Some(newer) = newer else { return Err(Error::corrupt("every manifest is damaged")) };
-        Ok(Source { cut_at: Some(sequence), ..Source::of(newer) })
+        let mut source = Source { cut_at: Some(at), ..Source::of(newer) };
+        source.drop_later_history(at);
+        Ok(source)
     }
 
     /// Adds what an older backup has and this one does not: what was removed between the two.
-    fn joined_with(mut self, older: Manifest, sequence: Sequence) -> Self {
-        self.cut_at = Some(sequence);
+    fn joined_with(mut self, older: Manifest, at: CutAt) -> Self {
+        self.cut_at = Some(at);
         self.older = Some((older.backup, older.sequence()));
-        let mut segments: BTreeMap<u32, SegmentEntry> =
-            older.segments.into_iter().map(|segment| (segment.number, segment)).collect();
-        segments.extend(self.segments.into_iter().map(|segment| (segment.number, segment)));
-        self.segments = segments.into_values().collect();
-        let mut contents: BTreeMap<String, ContentEntry> =
-            older.contents.into_iter().map(|content| (content.digest.clone(), content)).collect();
-        contents.extend(self.contents.into_iter().map(|content| (content.digest.clone(), content)));
-        self.contents = contents.into_values().collect();
+        self.segments = joined(older.segments, self.segments, |segment| segment.number);
+        self.history = joined(older.history, self.history, |history| history.segment);
+        self.contents = joined(older.contents, self.contents, |content| content.digest.clone());
+        self.drop_later_history(at);
         self
     }
 
-    /// The error for a sequence of which compaction removed segments before they were backed up.
-    fn not_kept(&self, sequence: Sequence, cause: &Error) -> Error {
+    /// Leaves out the history of segments that the cut log has itself.
+    fn drop_later_history(&mut self, at: CutAt) {
+        self.history.retain(|history| !at.is_before(history.until, history.until_time_us));
+    }
+
+    /// The error for a state of which compaction removed segments before they were backed up.
+    fn not_kept(&self, at: CutAt, cause: &Error) -> Error {
         let before = self
             .older
             .map_or(String::new(), |(backup, sequence)| format!("backup {backup} at sequence {}, or ", sequence.get()));
-        let message = format!("sequence {} can't be restored: {}", sequence.get(), cause.message());
-        Error::not_found(message).with_hint(format!(
+        Error::not_found(format!("{at} can't be restored: {}", cause.message())).with_hint(format!(
             "compaction removed a part of the log before it was backed up: restore {before}backup {} at sequence {}",
             self.backup,
             self.sequence.get()
@@ -276,7 +294,8 @@ impl Source {
 
     fn files(&self) -> impl Iterator<Item = &FileEntry> {
         let parts = self.segments.iter().flat_map(|segment| &segment.parts);
-        parts.chain(self.contents.iter().map(|content| &content.file))
+        let history = self.history.iter().map(|history| &history.file);
+        parts.chain(history).chain(self.contents.iter().map(|content| &content.file))
     }
 
     fn byte_count(&self) -> u64 {
@@ -293,6 +312,9 @@ impl Source {
         let content =
             |content: &'_ ContentEntry| -> Result<String> { Ok(content.digest.parse::<Digest>()?.file_name()) };
         let mut files: Vec<(String, &[FileEntry])> = segments.collect();
+        for entry in &self.history {
+            files.push((history_name(entry.segment), std::slice::from_ref(&entry.file)));
+        }
         for entry in &self.contents {
             files.push((content(entry)?, std::slice::from_ref(&entry.file)));
         }
@@ -308,6 +330,12 @@ impl Source {
         }
         flush_directories(&**vfs, &directories)
     }
+}
+
+/// The entries of both lists by their keys, ascending; those of `newer` replace those of `older`.
+fn joined<T, K: Ord>(older: Vec<T>, newer: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let entries: BTreeMap<K, T> = older.into_iter().chain(newer).map(|entry| (key(&entry), entry)).collect();
+    entries.into_values().collect()
 }
 
 /// Writes a file from its parts and flushes it.

@@ -76,12 +76,22 @@ impl<R: Read> Read for Hashing<R> {
 /// The hash of the beginning and the end of a segment: cheap to compute, and different for segments of databases that
 /// went different ways.
 pub(super) fn fingerprint(segment: &ExportedSegment) -> Result<String> {
-    let end = segment.byte_count;
-    let tail = end.saturating_sub(TAIL_BYTES);
-    let mut hashing =
-        Hashing::new(SegmentReader::new(segment, 0, end.min(HEAD_BYTES)).chain(SegmentReader::new(segment, tail, end)));
+    let range = |start, end| SegmentReader::new(segment, start, end);
+    fingerprint_of(segment.file_name(), segment.byte_count, range)
+}
+
+/// The hash of the beginning and the end of a file.
+pub(super) fn file_fingerprint(file: &Arc<dyn VfsFile>, name: &str) -> Result<String> {
+    let length = file.len().map_err(|error| Error::io(format_args!("examine {name}"), error))?;
+    let range = |start, end| FileReader { file: file.clone(), offset: start }.take(end - start);
+    fingerprint_of(name, length, range)
+}
+
+fn fingerprint_of<R: Read>(name: &str, length: u64, range: impl Fn(u64, u64) -> R) -> Result<String> {
+    let (head, tail) = (length.min(HEAD_BYTES), length.saturating_sub(TAIL_BYTES));
+    let mut hashing = Hashing::new(range(0, head).chain(range(tail, length)));
     let read = hashing.drain();
-    read.map_err(|error| Error::io(format_args!("read {}", segment.file_name()), error))?;
+    read.map_err(|error| Error::io(format_args!("read {name}"), error))?;
     Ok(hashing.hash())
 }
 

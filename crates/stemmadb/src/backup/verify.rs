@@ -5,10 +5,10 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::manifest::{self, ContentEntry, FileEntry, Manifest, SegmentEntry, name_of};
+use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, Manifest, SegmentEntry, name_of};
 use super::target::Target;
 use super::transfer::{Hashing, write_all};
-use crate::log::{Digest, is_content_of, read_frames, segment_file_name};
+use crate::log::{Digest, history_name, is_content_of, read_frames, segment_file_name, verify_history};
 use crate::options::Progress;
 use crate::vfs::{MemoryVfs, Vfs};
 use crate::{Error, ErrorKind, Result};
@@ -119,6 +119,10 @@ impl Verifier<'_> {
             self.once(manifest.backup, &names, |target| segment_in_memory(target, segment).map(|_| ()))?;
             self.show(segment.parts.iter().map(|part| part.length).sum(), total);
         }
+        for history in &manifest.history {
+            self.once(manifest.backup, &[&history.file.name], |target| verify_history_file(target, manifest, history))?;
+            self.show(history.file.length, total);
+        }
         for content in &manifest.contents {
             self.once(manifest.backup, &[&content.file.name], |target| verify_content(target, content))?;
             self.show(content.file.length, total);
@@ -200,6 +204,18 @@ pub(super) fn verify_frames(vfs: &Arc<dyn Vfs>, segment: &SegmentEntry) -> Resul
         return Err(damaged_file(&parts, &format!("its frames end at {end}, should end at {}", segment.length)));
     }
     Ok(())
+}
+
+/// Verifies what is kept of the past of a segment.
+fn verify_history_file(target: &dyn Target, manifest: &Manifest, history: &HistoryEntry) -> Result<()> {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let name = history_name(history.segment);
+    let file = vfs.create(&name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
+    read_verified(target, &history.file, &mut |content| {
+        write_all(&file, &history.file.name, 0, content, &mut |_| ()).map(|_| ())
+    })?;
+    let id = manifest.database_id()?;
+    verify_history(&*vfs, history.segment, &id).map_err(|error| error.within(&history.file.name))
 }
 
 /// Verifies the content of an attachment by the hash in the manifest, or else by its digest.

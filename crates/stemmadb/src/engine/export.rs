@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::engine::{Operation, Store};
-use crate::log::{Blob, ExportedSegment, Level, LogPosition, SegmentSet};
+use crate::log::{Blob, ExportedHistory, ExportedSegment, Level, LogPosition, SegmentSet};
 use crate::read::StoreParts;
 use crate::revision::Sequence;
 use crate::tree::TreeExport;
@@ -25,6 +25,10 @@ pub(crate) struct StoreExport {
     pub(crate) end: LogPosition,
     /// The newest sequence before `end`.
     pub(crate) sequence: Sequence,
+    /// When it was committed, in microseconds since 1970; 0 if that is not known.
+    pub(crate) time_us: u64,
+    /// What is kept of the past until then.
+    pub(crate) history: Vec<ExportedHistory>,
     /// The attachment contents in files, none of which is removed while the export exists. All that documents refer to
     /// at `end` are among them.
     pub(crate) blobs: Vec<Blob>,
@@ -65,8 +69,12 @@ impl Store {
         };
         let blobs = blobs.pin_all()?;
         drop(sweep);
+        let mut history = log.history().export()?;
+        // The segments of later ones are in the export.
+        history.retain(|file| file.info.until.sequence <= sequence);
         let segments = since.unwrap_or(&segments_kept).export(end);
-        Ok(StoreExport { vfs: vfs.clone(), segments, end, sequence, blobs, tree, segments_kept })
+        let time_us = log.commit_time_of(sequence)?.unwrap_or(0);
+        Ok(StoreExport { vfs: vfs.clone(), segments, end, sequence, time_us, history, blobs, tree, segments_kept })
     }
 }
 

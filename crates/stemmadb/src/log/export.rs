@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::frame::FrameKind;
 use super::handles::Handles;
+use super::history::Moment;
 use super::scan::Scanner;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, open_segment, segment_name};
 use super::set::SegmentSet;
@@ -45,10 +46,11 @@ impl ExportedSegment {
         self.segment.read_some(&mut buffer[..count], offset)
     }
 
-    /// The sequence of the first frame; none if there is no frame.
-    pub(crate) fn first_sequence(&self) -> Result<Option<Sequence>> {
+    /// The sequence and the commit time of the first frame; none if there is no frame.
+    pub(crate) fn first_moment(&self) -> Result<Option<Moment>> {
         let mut scanner = Scanner::new(&self.segment, self.byte_count);
-        Ok(scanner.header_at(SEGMENT_HEADER_BYTES)?.map(|header| header.first_sequence))
+        let first = scanner.header_at(SEGMENT_HEADER_BYTES)?;
+        Ok(first.map(|header| Moment { sequence: header.first_sequence, time_us: header.time_us }))
     }
 }
 
@@ -87,6 +89,11 @@ impl SegmentSet {
 }
 
 impl Log {
+    /// When the transaction with this sequence was committed, in microseconds since 1970; `None` if that is not known.
+    pub(crate) fn commit_time_of(&self, sequence: Sequence) -> Result<Option<u64>> {
+        self.shared.time_of(sequence)
+    }
+
     /// Whether all segments of a set are still part of the log.
     pub(crate) fn has_all_of(&self, set: &SegmentSet) -> bool {
         let current = self.shared.list();

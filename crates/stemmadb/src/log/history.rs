@@ -71,6 +71,23 @@ pub(crate) struct HistoryInfo {
     pub(crate) floor: Sequence,
 }
 
+/// A file of an export.
+pub(crate) struct ExportedHistory {
+    pub(crate) info: HistoryInfo,
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn VfsFile>,
+}
+
+/// Reads a history file and verifies all checksums in it.
+///
+/// # Errors
+/// `Corrupt` if one is wrong.
+pub(crate) fn verify_history(vfs: &dyn Vfs, segment: u32, database_id: &DatabaseId) -> Result<()> {
+    let file = HistoryFile::open(vfs, segment, database_id)?;
+    let index = file.index(vfs)?;
+    index.blocks.iter().try_for_each(|block| file.read_block(vfs, block).map(|_| ()))
+}
+
 /// A sequence with its commit time, in microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
@@ -188,6 +205,20 @@ impl History {
     /// What is known of each file, in the order of their segments.
     pub(crate) fn files(&self) -> Vec<HistoryInfo> {
         self.files.read().values().map(|file| file.info).collect()
+    }
+
+    /// All files, opened, so that none is lost if it is removed.
+    ///
+    /// # Errors
+    /// `Unavailable` if one can't be opened.
+    pub(crate) fn export(&self) -> Result<Vec<ExportedHistory>> {
+        let files = self.files.read();
+        let export = |file: &Arc<HistoryFile>| {
+            let name = file.name.clone();
+            let opened = self.vfs.open(&name).map_err(|error| Error::io(format_args!("open {name}"), error))?;
+            Ok(ExportedHistory { info: file.info, name, file: opened })
+        };
+        files.values().map(export).collect()
     }
 
     /// Whether the records of a segment are kept here.
@@ -502,7 +533,7 @@ impl HistoryWriter<'_> {
     }
 }
 
-fn history_name(segment: u32) -> String {
+pub(crate) fn history_name(segment: u32) -> String {
     format!("{DIRECTORY}/{segment:010}{SUFFIX}")
 }
 

@@ -93,6 +93,71 @@ fn backups_restore_their_own_sequences_and_those_between_them() {
     assert_eq!(restored(&target, At::Backup(99)).err().unwrap().kind(), ErrorKind::NotFound);
 }
 
+/// A restore to a time has the transactions committed until then.
+#[test]
+fn restore_to_a_time_ends_with_the_last_transaction_before() {
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let clock = testing::Clock::fixed_at(1_000_000);
+    let db = open_database(Arc::new(disk.clone()), options().clock(clock.clone())).unwrap();
+    let target = target(&target_disk);
+    let at_ms = |ms: u64| At::Time(std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms));
+    for number in 1..=40 {
+        clock.set(1_000_000 + number * 1000);
+        db.insert(&format!("d{number}"), &serde_json::json!({})).unwrap();
+        if number % 10 == 0 {
+            back_up_to(&db, &target).unwrap();
+        }
+    }
+    for (ms, expected) in
+        [(1_000_999, 0), (1_001_000, 1), (1_010_000, 10), (1_015_500, 15), (1_040_000, 40), (9_000_000, 40)]
+    {
+        let (report, copy) = restored(&target, at_ms(ms)).unwrap();
+        assert_eq!((report.sequence.get(), content(&copy).len()), (expected, expected as usize), "at {ms} ms");
+    }
+    assert_eq!(list(&target).unwrap()[1].time_us, 1_020_000_000);
+    let branches = FaultVfs::new(3);
+    branch::branch_to(db.store(), &Destination::within(Arc::new(branches.clone()), "b"), at_ms(1_007_300)).unwrap();
+    assert_eq!(content(&open_below(&branches, "b")).len(), 7);
+}
+
+/// What is kept of the past is in backups and branches.
+#[test]
+fn past_is_restored_too() {
+    let mut random = Random::new(15);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    db.history().keep(crate::past::Retention::Everything).unwrap();
+    let mut copies = BTreeMap::new();
+    for _ in 0..4 {
+        for _ in 0..40 {
+            write(&db, &mut random);
+            copies.insert(sequence(&db), db.info().unwrap().document_count);
+        }
+        db.maintenance().compact().unwrap();
+        back_up_to(&db, &target).unwrap();
+    }
+    assert!(!disk.list("history").unwrap().is_empty());
+    assert!(verify(&target).unwrap().is_sound());
+    let branches = FaultVfs::new(3);
+    branch::branch_to(db.store(), &Destination::within(Arc::new(branches.clone()), "b"), At::Latest).unwrap();
+    let (_, copy) = restored(&target, At::Latest).unwrap();
+    let middle = *copies.keys().nth(copies.len() / 2).unwrap();
+    let (_, cut) = restored(&target, At::Sequence(middle)).unwrap();
+    for (name, db) in [("original", &db), ("branch", &open_below(&branches, "b")), ("copy", &copy), ("cut", &cut)] {
+        for (&at, expected) in copies.iter().step_by(23).filter(|(at, _)| **at <= sequence(db)) {
+            match db.as_of(at).and_then(|then| then.find(crate::Selector::everything()).count()) {
+                Ok(count) => assert_eq!(count, *expected, "{name} as of {at:?}"),
+                // What compaction moved after the cut is not in the history.
+                Err(error) => assert!(name == "cut" && error.kind() == ErrorKind::NotFound, "{name}, {at:?}: {error}"),
+            }
+        }
+    }
+    // Damage is found in it as well.
+    let history = target_disk.list("files").unwrap().into_iter().find(|name| name.contains("history")).unwrap();
+    target_disk.damage(&format!("files/{history}"), |bytes| bytes[70] ^= 4);
+    assert!(verify(&target).unwrap().damages[0].file.contains(&history));
+}
+
 /// A transaction is restored completely if one of its sequences is asked for.
 #[test]
 fn cut_keeps_whole_transactions() {
