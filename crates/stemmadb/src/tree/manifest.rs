@@ -15,7 +15,8 @@
 //!
 //! Invariants: a file is flushed before the record that names it is written, and deleted only after a record that does
 //! not name it was flushed. A crash at any point therefore leaves the old list or the new one, with all of its files.
-//! A record that a crash cut off is overwritten by the next one.
+//! The first record after opening begins a new file, in which nothing is left of records that a crash cut off or that
+//! were not flushed.
 
 use std::io;
 use std::sync::Arc;
@@ -181,7 +182,7 @@ fn record(offset: u64, list: &[u8]) -> Vec<u8> {
 pub(super) struct Manifest {
     vfs: Arc<dyn Vfs>,
     directory: String,
-    /// Whether the next record is appended to the file; otherwise it begins a new one.
+    /// Whether the next record may be appended to the file; otherwise it begins a new one.
     appends: bool,
     /// Where the next record goes.
     end: u64,
@@ -240,8 +241,9 @@ impl Manifest {
     pub(super) fn install(&mut self, list: &RunList) -> Result<()> {
         let mut payload = Vec::new();
         list.encode(&mut payload);
-        // After an error, the next record goes to a new file: what the old one holds is uncertain.
-        let appends = std::mem::take(&mut self.appends) && self.end < self.bytes_max;
+        // After an error, the next record goes to a new file: what the old one holds is uncertain. So does the first
+        // record after opening: a flush that failed before is not made up for by a later one of the same file.
+        let appends = std::mem::take(&mut self.appends) && self.is_durable && self.end < self.bytes_max;
         let path = format!("{}/{NAME}", self.directory);
         let installed = if appends {
             self.vfs.open(&path).and_then(|file| self.append(&*file, &payload))
@@ -263,8 +265,6 @@ impl Manifest {
         if self.is_durable {
             return Ok(());
         }
-        // A flush that failed is not made up for by a later one of the same file.
-        self.appends = false;
         self.install(list)
     }
 
@@ -371,7 +371,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vfs::MemoryVfs;
+    use crate::vfs::{Call, Failure, FaultVfs, MemoryVfs};
 
     fn list(state: u64) -> RunList {
         let file = FileRecord {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn record_that_was_cut_off_is_ignored_and_overwritten() {
+    fn record_that_was_cut_off_is_ignored_and_replaced() {
         let vfs = memory();
         let (mut manifest, _) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
         manifest.install(&list(1)).unwrap();
@@ -423,6 +423,32 @@ mod tests {
         assert_eq!((newest, manifest.end), (Some(list(1)), end));
         manifest.install(&list(3)).unwrap();
         assert_eq!(Manifest::open(vfs, "tree", BYTES_MAX).unwrap().1, Some(list(3)));
+    }
+
+    /// A flush fails, and the process ends. A later flush of the same file does not save what that one should have
+    /// saved, so the next list must not be written behind it.
+    #[test]
+    fn record_whose_flush_failed_is_not_left_before_others() {
+        // Of several sectors.
+        let long_list = |state| {
+            let mut list = list(state);
+            list.runs[0].slices[0].file.last_key = vec![b'z'; 2_000];
+            list
+        };
+        for seed in 0..40 {
+            let disk = FaultVfs::new(seed);
+            let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+            vfs.create_dir_all("tree").unwrap();
+            let (mut manifest, _) = Manifest::open(vfs.clone(), "tree", BYTES_MAX).unwrap();
+            manifest.install(&long_list(1)).unwrap();
+            disk.fail(Call::Sync, 1, Failure::Broken, false);
+            manifest.install(&long_list(2)).unwrap_err();
+            let (mut manifest, newest) = Manifest::open(vfs, "tree", BYTES_MAX).unwrap();
+            assert_eq!(newest, Some(long_list(2)));
+            manifest.install(&long_list(3)).unwrap();
+            let (manifest, newest) = Manifest::open(Arc::new(disk.crash_image(seed)), "tree", BYTES_MAX).unwrap();
+            assert_eq!((newest, manifest.problem()), (Some(long_list(3)), None), "seed {seed}");
+        }
     }
 
     #[test]
