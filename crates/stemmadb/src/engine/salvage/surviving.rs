@@ -3,9 +3,10 @@
 //! After a damaged record, the next one is where the damaged one's length says, if a record is there. If the length
 //! itself is damaged, every offset is tried. Bytes within a document or an attachment may look like a record, for
 //! example in a copy of a log. So an offset counts only if the records from there on either reach the end of the
-//! payload, or have a revision whose sequence belongs to the frame; and no revision among them may have a sequence that
-//! does not.
+//! payload, or have a revision whose sequence belongs to the frame, and come before the sequences of the records that
+//! reach the end. No revision among them may have a sequence that does not belong to the frame.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::Result;
@@ -124,26 +125,42 @@ struct Chain {
     end: usize,
     /// Whether one of them is a revision whose sequence belongs to the frame.
     is_proven: bool,
+    /// The first and the last sequence of new revisions among them.
+    sequences: Option<(Sequence, Sequence)>,
 }
 
 impl FrameRecords<'_> {
     /// The first offset after a damaged record where a record begins. The damaged one has at most the sequence
     /// `sequence_max`.
     fn search(&self, damaged: usize, sequence_max: u64) -> Option<usize> {
-        (damaged + 1..self.bytes.len()).find(|&at| {
+        let chain_at = |at: usize| {
             let end = sequence_max.saturating_add(revision_count_max(at - damaged)).saturating_add(1);
-            let first_end = Sequence::new(end).min(self.sequences.end);
-            self.chain(at, first_end).is_some_and(|chain| {
-                let rest = &self.bytes[chain.end..];
-                chain.is_proven || is_padding(rest) || is_record(self.bytes, DamagedLog::next_payload(chain.end))
-            })
+            self.chain(at, Sequence::new(end).min(self.sequences.end))
+        };
+        let reaches_end = |chain: &Chain| {
+            let rest = &self.bytes[chain.end..];
+            is_padding(rest) || is_record(self.bytes, DamagedLog::next_payload(chain.end))
+        };
+        // The first sequence of the records that reach the end of the payload.
+        let last_records = OnceCell::new();
+        (damaged + 1..self.bytes.len()).find(|&at| {
+            let Some(chain) = chain_at(at) else { return false };
+            let is_before_last = || {
+                let last = last_records.get_or_init(|| {
+                    let mut chains = (chain.end..self.bytes.len()).filter_map(chain_at).filter(reaches_end);
+                    chains.find_map(|chain| chain.sequences)
+                });
+                // A copy may have later sequences than what follows it.
+                last.is_none_or(|(first, _)| chain.sequences.is_none_or(|(_, last)| last < first))
+            };
+            reaches_end(&chain) || chain.is_proven && is_before_last()
         })
     }
 
     /// The records from `start` on, of which the first new revision has a sequence before `first_end`; none if there is
     /// no record, or a revision among them is not of this frame.
     fn chain(&self, start: usize, first_end: Sequence) -> Option<Chain> {
-        let mut chain = Chain { end: start, is_proven: false };
+        let mut chain = Chain { end: start, is_proven: false, sequences: None };
         let mut sequences = self.sequences.start..first_end;
         while let Ok((record, length)) = Record::decode(&self.bytes[chain.end..]) {
             if let Record::Revision(record) = record {
@@ -152,6 +169,8 @@ impl FrameRecords<'_> {
                 } else if sequences.contains(&record.sequence) {
                     chain.is_proven = true;
                     sequences = record.sequence.next()..self.sequences.end;
+                    let first = chain.sequences.map_or(record.sequence, |(first, _)| first);
+                    chain.sequences = Some((first, record.sequence));
                 } else {
                     return None;
                 }
