@@ -147,7 +147,8 @@ fn compaction_rewrites_everything_after_a_change() {
     };
     let (zstd, lz4, none) = (compacted(Compression::Zstd), compacted(Compression::Lz4), compacted(Compression::None));
     assert!(zstd < lz4 && lz4 < plain, "{zstd} {lz4} {plain}");
-    assert!(none.abs_diff(plain) * 50 < plain, "{none} {plain}");
+    // Records that were moved have a time of their own.
+    assert!(none.abs_diff(plain) * 20 < plain, "{none} {plain}");
 }
 
 #[test]
