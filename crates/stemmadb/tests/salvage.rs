@@ -291,7 +291,7 @@ fn log_records(log: &[Vec<u8>]) -> Vec<LogRecord> {
     for (segment, frame) in frames(log) {
         let bytes = &log[segment];
         let word = u32::from_be_bytes(bytes[frame.start..frame.start + 4].try_into().unwrap());
-        let (mut at, end) = (frame.start + 24, frame.start + 24 + (word & 0x3fff_ffff) as usize);
+        let (mut at, end) = (frame.start + 32, frame.start + 32 + (word & 0x3fff_ffff) as usize);
         while word >> 30 == 1 && at < end {
             let (mut length, mut shift, mut fields) = (0, 0, at + 4);
             loop {

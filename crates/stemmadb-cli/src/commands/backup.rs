@@ -130,8 +130,8 @@ pub(super) fn run_follow(arguments: &Follow, session: Session<'_>) -> Result<()>
     }
 }
 
-/// Makes a backup if the database has more than the sequence that was shipped; returns the newest one. `None` if another
-/// process has the database open.
+/// Makes a backup if the database has more than the sequence that was shipped; returns the newest one. `None` if
+/// another process has the database open.
 fn ship_if_unlocked(arguments: &Follow, shipped: u64) -> Result<Option<u64>> {
     let Some(db) = Database::open_if_unlocked(&arguments.database)? else { return Ok(None) };
     let outcome = if db.sequence() > shipped { ship(&db, arguments) } else { Ok(shipped) };

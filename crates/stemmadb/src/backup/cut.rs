@@ -69,8 +69,8 @@ impl std::fmt::Display for CutAt {
     }
 }
 
-/// Ends the copied log in `vfs` before the first transaction that is later than `at`, and thus after everything that was
-/// written before it. Returns whether there is one. `segments` are ascending.
+/// Ends the copied log in `vfs` before the first transaction that is later than `at`, and thus after everything that
+/// was written before it. Returns whether there is one. `segments` are ascending.
 ///
 /// The file of the last segment is replaced, not truncated: it may be shared.
 ///

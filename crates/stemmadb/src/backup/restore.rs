@@ -227,8 +227,8 @@ impl Source {
         }
     }
 
-    /// The files for a state between backups: those of the backup that ends with it, or those of the next backup together
-    /// with those of the one before.
+    /// The files for a state between backups: those of the backup that ends with it, or those of the next backup
+    /// together with those of the one before.
     fn cut_at(target: &dyn Target, numbers: &[u64], at: CutAt) -> Result<Self> {
         let mut newer: Option<Manifest> = None;
         for &number in numbers.iter().rev() {

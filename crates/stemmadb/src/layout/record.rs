@@ -6,9 +6,9 @@
 //!
 //! Fields by kind:
 //!
-//! - 1 revision: flags (1), `revs_limit` if a flag says that ancestors were pruned, the distance to its own
-//!   sequence and its commit time if a flag says so, document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes
-//!   (16 each, newest first), packed body
+//! - 1 revision: flags (1), `revs_limit` if a flag says that ancestors were pruned, the distance to its own sequence
+//!   and its commit time if a flag says so, document number, sequence, id length, id, generation, hash (16), ancestor
+//!   count, ancestor hashes (16 each, newest first), packed body
 //! - 2 local: flags (1), generation, id length, id, packed body
 //! - 3 shape: shape number, name count, then length and bytes of each name; while there are few shapes, each segment
 //!   repeats all of them
