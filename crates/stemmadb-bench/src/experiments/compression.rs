@@ -42,7 +42,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
             bench.push(ResultRow::new(heading, samples_of, &[(NONE, &samples[0])]))?;
         }
     }
-    paths.iter().try_for_each(|path| Ok(remove(path)?))
+    paths.iter().try_for_each(|path| remove(path))
 }
 
 /// Inserts all documents with each setting in turn. The databases of the last repetition stay.

@@ -324,8 +324,9 @@ impl Shipment<'_> {
             let fingerprint = file_fingerprint(file, file_name)?;
             let stored = self.known.newest.iter().flat_map(|newest| &newest.history);
             // An interrupted retirement may have written another file before.
-            let stored = stored.filter(|stored| stored.segment == info.segment && stored.fingerprint == fingerprint);
-            if let Some(stored) = stored.last() {
+            let mut stored =
+                stored.filter(|stored| stored.segment == info.segment && stored.fingerprint == fingerprint);
+            if let Some(stored) = stored.next_back() {
                 entries.push(stored.clone());
                 continue;
             }
