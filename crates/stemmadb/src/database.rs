@@ -402,7 +402,7 @@ impl Database {
         self.store().snapshot()
     }
 
-    /// A snapshot of the database as it was at a point in the past: a [`Sequence`](crate::Sequence), a time, or how
+    /// A snapshot of the database as it was at a point in the past: a [`Sequence`], a time, or how
     /// long ago. Everything that a snapshot answers, it answers as of then, by today's indexes.
     ///
     /// How far it reaches back: [`History`]. Costs two reads of the log for each document that was changed since the

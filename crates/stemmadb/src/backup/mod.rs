@@ -17,7 +17,7 @@
 //! - A file is deleted only if no manifest lists it, right after this writer has created the newest manifest.
 //! - Of two writers that create the same manifest, one fails and changes nothing more.
 //! - A file with two names is never written to: the log reuses no shared file, and a copy of a database has a last
-//!   segment of its own ([`restore`], [`branch`]).
+//!   segment of its own ([`restore()`], `branch`).
 
 mod branch;
 mod clean;

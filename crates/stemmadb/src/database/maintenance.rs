@@ -70,7 +70,7 @@ impl<'a> Maintenance<'a> {
     }
 
     /// Makes a backup in the directory `target`, which is created if it doesn't exist: consistent, while the database
-    /// is read and written. Later backups there add only what is new. See [`backup`](crate::backup) for restoring.
+    /// is read and written. Later backups there add only what is new. See [`backup`](mod@crate::backup) for restoring.
     ///
     /// Sealed segments of the log and large attachments are linked if the directory is on the same file system;
     /// otherwise they are copied. The tree is not part of a backup, since it can be rebuilt.
