@@ -47,7 +47,7 @@ mod writes;
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls};
 pub use directory::raise_descriptor_limit;
-pub use documents::format_rfc3339;
+pub use documents::{format_rfc3339, format_rfc3339_us};
 pub use error::{Failure, Result};
 pub use http::BLOCKING_THREADS_MAX;
 pub use log::{Format, Level, Log, Logging};

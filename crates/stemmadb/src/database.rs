@@ -441,7 +441,7 @@ impl Database {
     /// # Errors
     /// `Unavailable` if the tree can't be read.
     pub fn changes(&self, since: Sequence) -> Result<Changes> {
-        Ok(Changes::new(self.snapshot()?, since))
+        Ok(self.snapshot()?.changes(since))
     }
 
     /// Subscribes to the changes feed: returns the changes after `since`, and then each new one as it is published.

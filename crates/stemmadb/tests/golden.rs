@@ -160,7 +160,7 @@ fn an_older_log_continues_in_the_current_format() {
     db.insert("afterwards", &json!({})).unwrap();
     let time = |id: &str| db.history().revisions(id).unwrap()[0].time;
     assert!(time("afterwards").is_some() && time("book-1").is_none());
-    // What was replaced before that can't be told.
+    // Format 1 did not record the revisions that were replaced before.
     let oldest = db.history().oldest();
     assert!(oldest > Sequence::ZERO && db.as_of(Sequence::ZERO).is_err());
     assert!(db.as_of(oldest).unwrap().get("afterwards").unwrap().is_none());

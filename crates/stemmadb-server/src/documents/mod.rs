@@ -19,4 +19,4 @@ pub(crate) use replication_state::{REPLICATOR_DATABASE, ReplicationCounts, Repli
 pub(crate) use revs::{LeavesRequest, OpenRevs, OpenedRevision, open_revs, parse_revision, parse_revisions};
 pub(crate) use show::parse_show_options;
 pub(crate) use timestamp::format_rfc1123;
-pub use timestamp::format_rfc3339;
+pub use timestamp::{format_rfc3339, format_rfc3339_us};

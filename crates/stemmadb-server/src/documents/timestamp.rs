@@ -7,6 +7,14 @@ pub fn format_rfc3339(seconds: u64) -> String {
     timestamp(seconds).to_string()
 }
 
+/// Formats a time in microseconds since 1970 as RFC 3339 in UTC, with microseconds. Times after the year 9999 are
+/// clamped to its end.
+pub fn format_rfc3339_us(microseconds: u64) -> String {
+    let microseconds = i64::try_from(microseconds).unwrap_or(i64::MAX);
+    let timestamp = Timestamp::from_microsecond(microseconds).unwrap_or(Timestamp::MAX);
+    timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
 /// Formats a time in seconds since 1970 as RFC 1123. Times after the year 9999 are clamped to its end.
 pub(crate) fn format_rfc1123(seconds: u64) -> String {
     timestamp(seconds).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
@@ -33,6 +41,16 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(format_rfc3339(seconds), expected);
+        }
+        for (seconds, us, expected) in [
+            (0, 0, "1970-01-01T00:00:00.000000Z"),
+            (951_782_399, 5, "2000-02-28T23:59:59.000005Z"),
+            (951_868_799, 0, "2000-02-29T23:59:59.000000Z"),
+            (1_793_577_600, 1, "2026-11-02T00:00:00.000001Z"),
+            (4_107_542_399, 999_999, "2100-02-28T23:59:59.999999Z"),
+            (4_107_542_400, 0, "2100-03-01T00:00:00.000000Z"),
+        ] {
+            assert_eq!(format_rfc3339_us(seconds * 1_000_000 + us), expected);
         }
         assert_eq!(format_rfc1123(1_709_208_001), "Thu, 29 Feb 2024 12:00:01 GMT");
     }

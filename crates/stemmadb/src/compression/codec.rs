@@ -55,7 +55,7 @@ impl Compressor {
             Compression::Lz4 => self.compress_lz4(bytes),
             Compression::Zstd => {
                 let method = self.compress_zstd(bytes, dictionary)?;
-                // What is much smaller can't be told from a hostile length.
+                // Reading refuses a length this much longer than the stored bytes.
                 if bytes.len() > RATIO_MAX * self.buffer.len() { self.compress_lz4(bytes) } else { Some(method) }
             }
         }

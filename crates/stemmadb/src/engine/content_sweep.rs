@@ -92,22 +92,25 @@ impl Store {
     fn keep_for_the_past(&self, unreferenced: &mut UnreferencedContent) -> Result<()> {
         let tree = self.parts.tree.read();
         let since = meta::unreferenced_contents(&tree)?;
-        if since.is_empty() && !self.parts.declared().history.keeps_past() {
+        let keeps = self.parts.declared().history.keeps_past();
+        if since.is_empty() && !keeps {
             return Ok(());
         }
-        let keeps = self.parts.declared().history.keeps_past();
         let (floor, now) = (self.parts.history_floor(), self.newest_sequence());
         let found: BTreeSet<Digest> = unreferenced.in_files.iter().chain(&unreferenced.in_log).copied().collect();
         let is_removable = |digest: &Digest| !keeps || since.get(digest).is_some_and(|since| *since <= floor);
         unreferenced.in_files.retain(is_removable);
         unreferenced.in_log.retain(is_removable);
+        let over: Vec<&Digest> =
+            since.keys().filter(|digest| !found.contains(digest) || is_removable(digest)).collect();
+        let new: Vec<&Digest> =
+            found.iter().filter(|digest| !since.contains_key(digest) && !is_removable(digest)).collect();
+        if over.is_empty() && new.is_empty() {
+            return Ok(());
+        }
         let mut tree = self.parts.tree.write()?;
-        for digest in since.keys().filter(|digest| !found.contains(digest) || is_removable(digest)) {
-            meta::forget_unreferenced_content(&mut tree, digest)?;
-        }
-        for digest in found.iter().filter(|digest| !since.contains_key(digest) && !is_removable(digest)) {
-            meta::put_unreferenced_content(&mut tree, digest, now)?;
-        }
+        over.into_iter().try_for_each(|digest| meta::forget_unreferenced_content(&mut tree, digest))?;
+        new.into_iter().try_for_each(|digest| meta::put_unreferenced_content(&mut tree, digest, now))?;
         tree.commit()
     }
 

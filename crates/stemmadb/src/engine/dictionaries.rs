@@ -47,9 +47,14 @@ impl Store {
         if self.parts.options.background {
             self.background.schedule(Work::Train, std::time::Duration::ZERO);
         } else {
-            // Nothing depends on it: an error that matters is met again by whoever reads or writes.
-            self.train_dictionary().ok();
+            self.try_training();
         }
+    }
+
+    /// Makes a new dictionary if that succeeds. Nothing depends on it: a later read or write reports an error that
+    /// matters.
+    pub(super) fn try_training(&self) {
+        self.train_dictionary().ok();
     }
 
     /// Makes a dictionary from the documents there are, and uses it if it is better than the one before.

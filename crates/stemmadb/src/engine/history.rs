@@ -13,7 +13,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::Store;
-use crate::engine::write::Writer;
 use crate::layout::meta;
 use crate::log::{HistoryInfo, HistoryWriter, Level, Log, LogPosition, Moment};
 use crate::retention::{HistoryRules, Retention};
@@ -103,52 +102,46 @@ impl Store {
 
     /// Raises the floor, in the tree first.
     pub(super) fn raise_floor(&self, floor: Sequence) -> Result<()> {
-        if floor <= self.parts.history_floor() {
+        self.raise_floor_above(floor, &[])
+    }
+
+    /// Raises the floor, unless it is as high already, and forgets the history files of these segments, which have
+    /// nothing that is read as of the floor. Both in the tree, and the floor there first.
+    fn raise_floor_above(&self, floor: Sequence, forgotten: &[u32]) -> Result<()> {
+        let known = self.parts.history_floor();
+        if floor <= known && forgotten.is_empty() {
             return Ok(());
         }
+        let floor = floor.max(known);
         let mut tree = self.parts.tree.write()?;
         meta::put_history_floor(&mut tree, floor)?;
+        forgotten.iter().try_for_each(|segment| meta::forget_history_file(&mut tree, *segment))?;
         tree.commit()?;
         self.parts.set_history_floor(floor);
         Ok(())
     }
 
     /// Determines the floor of a database that was opened, whose tree has `stored` and lists the history files
-    /// `files`. Without a floor in the tree, the history files and the numbers of the segments tell: each segment must
-    /// be there, or what was replaced in it.
+    /// `files`. Without a floor in the tree, it follows from the history files and the numbers of the segments: each
+    /// segment must be there, or a file with its replaced revisions.
     pub(super) fn restore_floor(&self, stored: Option<Sequence>, files: &[u32]) -> Result<()> {
         let log = &self.parts.log;
         let published = self.parts.publisher.published();
-        if files.iter().any(|segment| !log.history().contains(*segment)) {
-            // Someone removed a file: the past that it had can't be told from one without changes.
-            return self.forget_lost_files(files, published);
-        }
+        let is_lost = |segment: &u32| !log.history().contains(*segment);
+        let lost: Vec<u32> = files.iter().copied().filter(is_lost).collect();
+        // If someone removed a file, nothing shows how far back the others reach without it.
+        let stored = if lost.is_empty() { stored } else { Some(published) };
+        let is_stored = stored.is_some() && lost.is_empty();
         let floor = stored.unwrap_or_else(|| {
             let in_files = log.history().files().iter().map(|file| file.floor).max().unwrap_or(Sequence::ZERO);
             if has_whole_past(log) { in_files } else { published }
         });
-        match stored {
-            // Otherwise the next opening could not tell.
-            None if !self.parts.options.read_only => self.raise_floor(floor),
-            _ => {
-                self.parts.set_history_floor(floor);
-                Ok(())
-            }
+        if !is_stored && !self.parts.options.read_only {
+            // Otherwise the next opening would find another one.
+            return self.raise_floor_above(floor, &lost);
         }
-    }
-
-    /// Raises the floor above what missing history files had, of those that the tree lists.
-    fn forget_lost_files(&self, files: &[u32], floor: Sequence) -> Result<()> {
         self.parts.set_history_floor(floor);
-        if self.parts.options.read_only {
-            return Ok(());
-        }
-        let mut tree = self.parts.tree.write()?;
-        meta::put_history_floor(&mut tree, floor)?;
-        for segment in files.iter().filter(|segment| !self.parts.log.history().contains(**segment)) {
-            meta::forget_history_file(&mut tree, *segment)?;
-        }
-        tree.commit()
+        Ok(())
     }
 
     /// The rules in force.
@@ -195,7 +188,7 @@ impl Store {
         self.refuse_reentry(crate::engine::Operation::Write)?;
         // Waits for a running compaction, which follows the rules that it began with.
         let _compaction = self.compaction.lock();
-        let mut writer: crate::sync::MutexGuard<'_, Writer> = self.writer.lock();
+        let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut declared = crate::index::DeclaredIndexes::clone(&self.parts.declared());
         change(&mut declared.history)?;
@@ -230,18 +223,17 @@ impl Store {
         let rules = self.history_rules();
         let needed = rules.pins.values().map(|at| Sequence(*at)).chain(self.past_readers.lowest()).min();
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
-        for file in files {
-            if !self.is_out_of_retention(&rules, &file, bytes) || needed.is_some_and(|at| at < file.until.sequence) {
-                break;
-            }
-            self.raise_floor(file.until.sequence)?;
-            let mut tree = self.parts.tree.write()?;
-            meta::forget_history_file(&mut tree, file.segment)?;
-            tree.commit()?;
-            history.remove(file.segment)?;
+        let is_removed = |file: &&HistoryInfo| {
+            let is_needed = needed.is_some_and(|at| at < file.until.sequence);
+            let is_removed = self.is_out_of_retention(&rules, file, bytes) && !is_needed;
             bytes -= file.bytes;
-        }
-        Ok(())
+            is_removed
+        };
+        let count = files.iter().take_while(is_removed).count();
+        let Some(newest) = files[..count].last() else { return Ok(()) };
+        let removed: Vec<u32> = files[..count].iter().map(|file| file.segment).collect();
+        self.raise_floor_above(newest.until.sequence, &removed)?;
+        removed.into_iter().try_for_each(|segment| history.remove(segment))
     }
 
     fn is_out_of_retention(&self, rules: &HistoryRules, file: &HistoryInfo, bytes: u64) -> bool {

@@ -152,8 +152,7 @@ impl Store {
             Work::Compact => self.do_compaction(),
             Work::Flush => self.flush_if_due(),
             Work::Expire => self.expire_due(),
-            // Nothing depends on it: an error that matters is met again by whoever reads or writes.
-            Work::Train => _ = self.train_dictionary(),
+            Work::Train => self.try_training(),
         }
     }
 

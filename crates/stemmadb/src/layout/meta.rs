@@ -113,15 +113,12 @@ pub(crate) fn forget_history_file(tree: &mut TreeTransaction<'_>, segment: u32) 
 
 /// The attachment contents that were found unreferenced but are kept for the past, each with the newest sequence then.
 pub(crate) fn unreferenced_contents(tree: &TreeSnapshot) -> Result<BTreeMap<Digest, Sequence>> {
-    let mut upper = UNREFERENCED.to_vec();
-    *upper.last_mut().expect("a prefix has bytes") += 1;
-    let (lower, upper) = (Bound::Included(UNREFERENCED), Bound::Excluded(&upper[..]));
-    let mut rows = tree.scan(Table::Meta, lower, upper, Direction::Ascending)?;
     let mut found = BTreeMap::new();
-    while let Some((key, value)) = rows.next()? {
-        let digest = key[UNREFERENCED.len()..].first_chunk().ok_or_else(|| layout::damaged(Table::Meta))?;
+    each_row(tree, UNREFERENCED, |rest, value| {
+        let digest = rest.first_chunk().ok_or_else(|| layout::damaged(Table::Meta))?;
         found.insert(Digest::from_stored(*digest), Sequence(Reader::new(value).varint()?));
-    }
+        Ok(())
+    })?;
     Ok(found)
 }
 
@@ -154,14 +151,23 @@ pub(crate) fn put_current_terms(tree: &mut TreeTransaction<'_>) -> Result<()> {
 
 /// The rows whose key begins with `prefix`, each with the number that follows the prefix.
 fn numbered(tree: &TreeSnapshot, prefix: &[u8]) -> Result<Vec<(u64, Vec<u8>)>> {
+    let mut found = Vec::new();
+    each_row(tree, prefix, |rest, value| {
+        found.push((layout::number_of_key(Table::Meta, rest)?, value.to_vec()));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `visit` with the rest of the key and the value of each row whose key begins with `prefix`.
+fn each_row(tree: &TreeSnapshot, prefix: &[u8], mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let mut upper = prefix.to_vec();
     *upper.last_mut().expect("a prefix has bytes") += 1;
     let mut rows = tree.scan(Table::Meta, Bound::Included(prefix), Bound::Excluded(&upper), Direction::Ascending)?;
-    let mut found = Vec::new();
     while let Some((key, value)) = rows.next()? {
-        found.push((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value.to_vec()));
+        visit(&key[prefix.len()..], value)?;
     }
-    Ok(found)
+    Ok(())
 }
 
 fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {

@@ -259,28 +259,28 @@ impl History {
 
     /// The first sequence of the first transaction after `time_us` in these files, up to their precision.
     pub(super) fn first_sequence_after(&self, time_us: u64) -> Result<Option<Sequence>> {
-        let files: Vec<_> = self.files.read().values().cloned().collect();
-        let mut found: Option<Sequence> = None;
-        for file in files {
-            let index = file.index(&*self.vfs)?;
+        let indexes = self.indexes()?;
+        let firsts = indexes.iter().filter_map(|index| {
             let at = index.times.partition_point(|moment| moment.time_us <= time_us);
-            let first = index.times.get(at).map(|moment| moment.sequence);
-            found = found.into_iter().chain(first).min();
-        }
-        Ok(found)
+            index.times.get(at).map(|moment| moment.sequence)
+        });
+        Ok(firsts.min())
     }
 
     /// The last transaction in these files that begins at or before `sequence`, up to their precision.
     pub(super) fn last_up_to(&self, sequence: Sequence) -> Result<Option<Moment>> {
-        let files: Vec<_> = self.files.read().values().cloned().collect();
-        let mut found: Option<Moment> = None;
-        for file in files {
-            let index = file.index(&*self.vfs)?;
+        let indexes = self.indexes()?;
+        let lasts = indexes.iter().filter_map(|index| {
             let after = index.times.partition_point(|moment| moment.sequence <= sequence);
-            let last = after.checked_sub(1).map(|at| index.times[at]);
-            found = found.into_iter().chain(last).max_by_key(|moment| moment.sequence);
-        }
-        Ok(found)
+            after.checked_sub(1).map(|at| index.times[at])
+        });
+        Ok(lasts.max_by_key(|moment| moment.sequence))
+    }
+
+    /// The indexes of all files, in the order of their segments.
+    fn indexes(&self) -> Result<Vec<Arc<FileIndex>>> {
+        let files: Vec<_> = self.files.read().values().cloned().collect();
+        files.iter().map(|file| file.index(&*self.vfs)).collect()
     }
 
     /// Reads the whole file of a segment, and passes each record with its position to `visit`.
