@@ -169,6 +169,18 @@ fn group(argument: &Value, rows: &[Value]) -> Result<Vec<Value>, Refused> {
     Ok(found)
 }
 
+/// The sum rounded once, as the database rounds it: the error of each addition is kept beside the sum (Neumaier).
+fn total(numbers: &[f64]) -> f64 {
+    let (mut sum, mut error) = (0.0_f64, 0.0);
+    for &number in numbers {
+        let next = sum + number;
+        let (large, small) = if sum.abs() >= number.abs() { (sum, number) } else { (number, sum) };
+        error += (large - next) + small;
+        sum = next;
+    }
+    sum + error
+}
+
 fn accumulate(function: &str, values: &[Option<Value>]) -> Value {
     let present: Vec<&Value> = values.iter().flatten().collect();
     let numbers: Vec<f64> = present.iter().filter_map(|value| value.as_f64()).collect();
@@ -177,9 +189,9 @@ fn accumulate(function: &str, values: &[Option<Value>]) -> Value {
     let not_null = ordered.iter().filter(|value| !value.is_null());
     match function {
         "$count" => values.len().into(),
-        "$sum" => numbers.iter().sum::<f64>().into(),
+        "$sum" => total(&numbers).into(),
         "$avg" if numbers.is_empty() => Value::Null,
-        "$avg" => (numbers.iter().sum::<f64>() / numbers.len() as f64).into(),
+        "$avg" => (total(&numbers) / numbers.len() as f64).into(),
         "$min" => not_null.clone().next().map_or(Value::Null, |value| (*value).clone()),
         "$max" => not_null.clone().next_back().map_or(Value::Null, |value| (*value).clone()),
         "$first" => values[0].clone().unwrap_or_default(),
