@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::compression::{Compression, DocumentCompression};
 use crate::index::{Container, DocumentNumber, Histogram, Index, NumberSum, PathNumber, posting_key};
-use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, TimeSource};
+use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, Payload, TimeSource};
 use crate::revision::{Revision, Sequence};
 use crate::tree::Table;
 use crate::value::collate::key;
@@ -39,13 +39,13 @@ fn packed(json: &str) -> Vec<u8> {
 }
 
 /// Segment 1 of a new log with one frame, and the offset of the frame.
-fn segment() -> (Vec<u8>, usize) {
+fn segment(payload: &Payload) -> (Vec<u8>, usize) {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let database_id = Some(std::array::from_fn(|at| at as u8));
     let now_us = TimeSource::new(|| 1_790_000_000_000_000);
     let options = LogOptions { database_id, now_us, ..LogOptions::default() };
     let log = Log::open(vfs.clone(), options, &mut |_| Ok(())).unwrap();
-    let appended = log.append(Sequence::new(7), b"hello").unwrap();
+    let appended = log.append(Sequence::new(7), payload).unwrap();
     log.commit(appended.end, Level::Flushed).unwrap();
     let mut bytes = vec![0; appended.end.offset() as usize];
     vfs.open("log/0000000001.log").unwrap().read_at(&mut bytes, 0).unwrap();
@@ -62,11 +62,17 @@ fn blob(content: &[u8], name: &str) -> Vec<u8> {
     bytes
 }
 
+/// A record as the first one of a log.
+fn placed(payload: &Payload) -> Vec<u8> {
+    let (segment, frame) = segment(payload);
+    segment[frame + 32..frame + 32 + payload.len()].to_vec()
+}
+
 /// The log record of this content.
 fn content_record(content: &[u8]) -> Vec<u8> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let blob = Arc::new(Blobs::new(vfs)).store(&mut &*content).unwrap();
-    crate::layout::example_content_record(blob.digest(), blob.content_to_log().unwrap())
+    placed(&crate::layout::example_content_record(blob.digest(), blob.content_to_log().unwrap()))
 }
 
 /// The files of a tree after one transaction.
@@ -87,9 +93,11 @@ fn tree_files() -> (Vec<u8>, Vec<u8>) {
 }
 
 fn examples() -> BTreeMap<&'static str, String> {
-    let (segment, frame) = segment();
-    let record =
-        crate::layout::example_record(&Revision::of_edit(None, false, b"content"), &packed(r#"{"year": 1961}"#));
+    let (segment, frame) = segment(&Payload::from(&b"hello"[..]));
+    let record = placed(&crate::layout::example_record(
+        &Revision::of_edit(None, false, b"content"),
+        &packed(r#"{"year": 1961}"#),
+    ));
     let document = r#"{"title": "Solaris", "year": 1961, "tags": ["novel", "space"], "rating": 4.5, "lent": false}"#;
     let keys = ["null", "true", "-1", "0", "1", "1.5", "1961", "\"a\""].map(|json| {
         let mut bytes = Vec::new();
@@ -133,7 +141,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("content-record", hex(&content_record(b"hello"))),
         ("packed", hex(&packed(document))),
         ("compressed", hex(&compressed(&b"abc".repeat(100)))),
-        ("dictionary-record", hex(&crate::layout::example_dictionary_record(b"hello"))),
+        ("dictionary-record", hex(&placed(&crate::layout::example_dictionary_record(b"hello")))),
         ("blob", hex(&blob(b"hello", "blobs/2c/f24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"))),
         ("keys", lines(&keys)),
         ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),

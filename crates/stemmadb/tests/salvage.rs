@@ -303,7 +303,7 @@ fn log_records(log: &[Vec<u8>]) -> Vec<LogRecord> {
                 }
             }
             let record = at..fields + length;
-            let kind = bytes[fields];
+            let kind = bytes[fields] & 0x7f;
             let id = (kind == 1).then(|| {
                 let text = String::from_utf8_lossy(&bytes[record.clone()]);
                 text[text.find("document-").unwrap()..text.find("-end").unwrap() + 4].to_owned()
@@ -315,7 +315,8 @@ fn log_records(log: &[Vec<u8>]) -> Vec<LogRecord> {
     found
 }
 
-/// A closed database whose documents arrived in three transactions; their attachments are copies of parts of a log.
+/// A closed database whose documents arrived in three transactions; their attachments are copies of parts of another
+/// log, and of its own.
 fn documents_in_few_frames(directory: &Path) -> PathBuf {
     let other = directory.join("other.stemma");
     let db = Database::open_with(&other, options()).unwrap();
@@ -325,10 +326,12 @@ fn documents_in_few_frames(directory: &Path) -> PathBuf {
     db.close().unwrap();
     let parts = read_log(&other).split_off(1);
     let path = directory.join("few.stemma");
-    let db = Database::open_with(&path, Options::new().durability(Durability::None).background(false)).unwrap();
     for transaction in 0..3 {
+        let own = if transaction == 0 { parts.clone() } else { read_log(&path) };
+        let db = Database::open_with(&path, Options::new().durability(Durability::None).background(false)).unwrap();
         let put = |number: u64| {
-            let log = &parts[number as usize % parts.len()];
+            let sources = if number.is_multiple_of(2) { &own } else { &parts };
+            let log = &sources[number as usize % sources.len()];
             let start = (number as usize * 977) % (log.len() - 3_000);
             let file = || {
                 let blob = db.files().store(&log[start..start + 3_000]).unwrap();
@@ -341,8 +344,8 @@ fn documents_in_few_frames(directory: &Path) -> PathBuf {
         };
         let edits: Vec<Edit> = (transaction * 40..(transaction + 1) * 40).map(put).collect();
         db.write(|tx| edits.into_iter().try_for_each(|edit| tx.edit(edit).map(|_| ()))).unwrap();
+        db.close().unwrap();
     }
-    db.close().unwrap();
     path
 }
 
@@ -355,7 +358,8 @@ fn a_smear_loses_only_the_records_that_it_touches() {
     assert_eq!(sound.len(), 1);
     let records = log_records(&sound);
     let file = &segments(&path)[0];
-    // After some 650 smears by this seed, records within an attachment once passed for records of the log.
+    // After some 650 smears by this seed, records within an attachment once passed for records of the log; other seeds
+    // once skipped intact records after a few of 10,000 smears.
     let mut random = testing::Random::new(number_from("STEMMA_SALVAGE_SEED", 2_116));
     let (rounds, mut lost) = (number_from("STEMMA_SALVAGES", 140) * 5, 0);
     for round in 0..rounds {

@@ -1,7 +1,6 @@
 //! Making a backup.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
 use uuid::Uuid;
 
@@ -133,15 +132,8 @@ impl KnownTarget {
 
 /// The ids of the log and of the database.
 fn ids(store: &Store) -> (String, String) {
-    (hexadecimal(&store.parts.log.database_id()), hexadecimal(&store.parts.identity))
-}
-
-fn hexadecimal(id: &DatabaseId) -> String {
-    id.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        write!(text, "{byte:02x}").ok();
-        text
-    })
+    let text = |id: DatabaseId| uuid::Uuid::from_bytes(id).simple().to_string();
+    (text(store.parts.log.database_id()), text(store.parts.identity))
 }
 
 /// A backup whose manifest was written.

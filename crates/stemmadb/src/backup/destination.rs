@@ -110,7 +110,8 @@ impl Destination {
         }
         match replaces {
             true => Ok(true),
-            false => Err(exists("exists already").with_hint("name another directory, or replace it with `force`")),
+            false => Err(exists("exists already")
+                .with_hint("name another directory; only a restore can replace a database (`force`, `--force`)")),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{Origin, PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
-use crate::log::{Digest, Frame, LogPosition, RetiredFile, RetiredSegment, SegmentInfo};
+use crate::log::{Digest, Frame, LogPosition, Payload, RecordSeed, RetiredFile, RetiredSegment, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::read::snapshot::Snapshot;
@@ -358,12 +358,13 @@ struct FrameBounds {
     end: LogPosition,
     first_sequence: Sequence,
     time_us: u64,
+    seed: RecordSeed,
 }
 
 impl FrameGroup {
     fn add(&mut self, frame: &Frame<'_>) {
-        let Frame { position, end, first_sequence, time_us, payload } = *frame;
-        self.frames.push((FrameBounds { position, end, first_sequence, time_us }, payload.to_vec()));
+        let Frame { position, end, first_sequence, time_us, seed, payload } = *frame;
+        self.frames.push((FrameBounds { position, end, first_sequence, time_us, seed }, payload.to_vec()));
         self.byte_count += payload.len();
     }
 
@@ -373,6 +374,7 @@ impl FrameGroup {
             end: bounds.end,
             first_sequence: bounds.first_sequence,
             time_us: bounds.time_us,
+            seed: bounds.seed,
             payload,
         })
     }
@@ -382,7 +384,7 @@ impl FrameGroup {
 /// the payload is appended.
 #[derive(Default)]
 struct Relocation {
-    payload: Vec<u8>,
+    payload: Payload,
     documents: BTreeMap<DocumentNumber, RelocatedDocument>,
     locals: Vec<(String, LocalState)>,
     contents: Vec<(Digest, RecordLocation)>,
@@ -591,7 +593,7 @@ impl Relocation {
     ) -> Result<()> {
         let position = leaf.payload.position;
         let bytes = snapshot.leaf_record(&document.state, leaf)?;
-        let Record::Revision(record) = Record::decode(&bytes)?.0 else {
+        let Record::Revision(record) = Record::decode(&bytes, position, snapshot.parts.log.record_seed())?.0 else {
             return Err(Error::internal("the record of a leaf is not one of a revision"));
         };
         let time_us = if record.relocated { 0 } else { snapshot.segments.time_at(position)? };

@@ -118,6 +118,8 @@ impl Store {
         forgotten.iter().try_for_each(|segment| meta::forget_history_file(&mut tree, *segment))?;
         tree.commit()?;
         self.parts.set_history_floor(floor);
+        // Only what is not read any more referred to some of them.
+        self.parts.blobs.mark_unreferenced();
         Ok(())
     }
 

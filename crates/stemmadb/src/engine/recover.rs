@@ -21,7 +21,7 @@ use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::{CompressionSetting, Settings};
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition, TimeSource};
+use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition, RecordSeed, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -40,13 +40,14 @@ struct BufferedFrame {
     end: LogPosition,
     first_sequence: Sequence,
     time_us: u64,
+    seed: RecordSeed,
     payload: Vec<u8>,
 }
 
 impl BufferedFrame {
     fn frame(&self) -> Frame<'_> {
-        let BufferedFrame { position, end, first_sequence, time_us, .. } = *self;
-        Frame { position, end, first_sequence, time_us, payload: &self.payload }
+        let BufferedFrame { position, end, first_sequence, time_us, seed, .. } = *self;
+        Frame { position, end, first_sequence, time_us, seed, payload: &self.payload }
     }
 }
 
@@ -472,6 +473,7 @@ fn open_log(
                 end: frame.end,
                 first_sequence: frame.first_sequence,
                 time_us: frame.time_us,
+                seed: frame.seed,
                 payload: frame.payload.to_vec(),
             });
         }

@@ -23,7 +23,7 @@ use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 use crate::vfs::Vfs;
 
 use lineage::{Ancestry, Lineage};
-use surviving::RecordReader;
+use surviving::read_records;
 
 /// Describes records that can't be decoded because they need other, damaged records.
 const UNDECODABLE: &str = "whole records that need others";
@@ -101,45 +101,40 @@ pub struct SalvageReport {
 pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
     let damaged_log = DamagedLog::find(&*vfs)?;
     let (mut facts, mut ancestry) = (LogFacts::default(), Ancestry::default());
-    let mut reader = RecordReader::default();
     damaged_log.payloads(&mut |payload| {
-        reader
-            .read(payload, &mut |_, position, record| {
-                facts.learn(position, &record);
-                match &record {
-                    Record::Revision(record) => ancestry.learn(record),
-                    Record::Snapshot { number, .. } => {
-                        facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
-                    }
-                    _ => {}
+        read_records(&payload, &mut |_, position, record| {
+            facts.learn(position, &record);
+            match &record {
+                Record::Revision(record) => ancestry.learn(record),
+                Record::Snapshot { number, .. } => {
+                    facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
+                }
+                _ => {}
+            }
+            Ok(())
+        })
+        .map(|_| ())
+    })?;
+    let mut lineage = Lineage::new(ancestry);
+    if lineage.has_orphans() {
+        damaged_log.payloads(&mut |payload| {
+            read_records(&payload, &mut |_, position, record| {
+                if let Record::Revision(record) = &record
+                    && !facts.is_not_leaf(position, record)
+                {
+                    lineage.consider(record);
                 }
                 Ok(())
             })
             .map(|_| ())
-    })?;
-    let mut lineage = Lineage::new(ancestry);
-    if lineage.has_orphans() {
-        let mut reader = RecordReader::default();
-        damaged_log.payloads(&mut |payload| {
-            reader
-                .read(payload, &mut |_, position, record| {
-                    if let Record::Revision(record) = &record
-                        && !facts.is_not_leaf(position, record)
-                    {
-                        lineage.consider(record);
-                    }
-                    Ok(())
-                })
-                .map(|_| ())
         })?;
     }
     let (reattached_count, ambiguous_count) = lineage.counts();
     let mut report = SalvageReport { reattached_count, ambiguous_count, ..SalvageReport::default() };
     let mut reported = HashSet::new();
-    let mut reader = RecordReader::default();
     damaged_log.payloads(&mut |payload| {
         let gaps =
-            reader.read(payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
+            read_records(&payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
                 Ok(Some(Salvaged::Content { digest, .. })) if !reported.insert(digest) => Ok(()),
                 Ok(Some(found)) => {
                     report.count(&found);

@@ -3,6 +3,7 @@
 
 use crate::layout::record::Record;
 use crate::layout::settings::Settings;
+use crate::log::Payload;
 use crate::read::StoreParts;
 
 /// Every segment names all shapes if their names take at most one part in this many of the segment.
@@ -22,7 +23,7 @@ impl StoreParts {
 
     /// Appends the records of all dictionaries if they are small enough for every segment to have them all; returns how
     /// many there are then.
-    pub(super) fn log_dictionaries(&self, payload: &mut Vec<u8>) -> usize {
+    pub(super) fn log_dictionaries(&self, payload: &mut Payload) -> usize {
         if self.compression.dictionary_bytes() > self.options.segment_bytes as usize / NAMED_SHARE {
             return 0;
         }
@@ -32,7 +33,7 @@ impl StoreParts {
     }
 
     /// Appends the records of the shapes from number `from` on; returns the number of shapes.
-    pub(super) fn log_shapes_since(&self, from: usize, payload: &mut Vec<u8>) -> usize {
+    pub(super) fn log_shapes_since(&self, from: usize, payload: &mut Payload) -> usize {
         let mut count = from;
         for (number, shape) in self.shapes.since(from) {
             Record::Shape { number: number.get() as u32, names: shape.names().collect() }.encode(payload);

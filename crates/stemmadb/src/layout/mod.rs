@@ -325,7 +325,7 @@ pub(crate) fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound
 
 /// An example for docs/format.md.
 #[cfg(test)]
-pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) -> Vec<u8> {
+pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) -> crate::log::Payload {
     let record = record::RevisionRecord {
         deleted: false,
         relocated: false,
@@ -338,17 +338,13 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
         predecessor: None,
         body: crate::compression::StoredBody::Plain(body.into()),
     };
-    let mut bytes = Vec::new();
-    record::Record::Revision(record).encode(&mut bytes);
-    bytes
+    example_payload(&record::Record::Revision(record))
 }
 
 /// An example for docs/format.md.
 #[cfg(test)]
-pub(crate) fn example_content_record(digest: Digest, bytes: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::new();
-    record::Record::Content { removed: false, relocated: false, digest, bytes }.encode(&mut encoded);
-    encoded
+pub(crate) fn example_content_record(digest: Digest, bytes: &[u8]) -> crate::log::Payload {
+    example_payload(&record::Record::Content { removed: false, relocated: false, digest, bytes })
 }
 
 /// An example for docs/format.md.
@@ -364,8 +360,13 @@ pub(crate) fn example_id_row(
 
 /// An example for docs/format.md.
 #[cfg(test)]
-pub(crate) fn example_dictionary_record(bytes: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::new();
-    record::Record::Dictionary { number: 0, bytes }.encode(&mut encoded);
-    encoded
+pub(crate) fn example_dictionary_record(bytes: &[u8]) -> crate::log::Payload {
+    example_payload(&record::Record::Dictionary { number: 0, bytes })
+}
+
+#[cfg(test)]
+fn example_payload(record: &record::Record<'_>) -> crate::log::Payload {
+    let mut payload = crate::log::Payload::default();
+    record.encode(&mut payload);
+    payload
 }

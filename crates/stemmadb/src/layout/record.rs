@@ -1,7 +1,9 @@
 //! Log records: the content of a transaction's frame.
 //!
-//! Layout of a record: CRC32C of all that follows (4 bytes, big-endian), length of what follows the length (varint),
-//! kind (1 byte), then the fields of the kind. Varints are groups of seven bits, least significant first. A record is
+//! Layout of a record: a checksum (4 bytes, big-endian), length of what follows the length (varint), kind (1 byte),
+//! then the fields of the kind. Varints are groups of seven bits, least significant first. The checksum is the CRC32C
+//! of all that follows it. If the uppermost bit of the kind is set, as in all records written now, it is XORed with the
+//! CRC32C of the database's id and the record's position (segment number and offset, 4 bytes each). A record is
 //! self-contained: it is read and verified by position and length, without its frame.
 //!
 //! Fields by kind:
@@ -26,7 +28,7 @@ use smallvec::SmallVec;
 
 use crate::compression::{Dictionary, Method, StoredBody};
 use crate::index::DocumentNumber;
-use crate::log::{Digest, Frame, LogPosition};
+use crate::log::{Digest, Frame, LogPosition, Payload, RecordSeed};
 use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
 use crate::varint;
@@ -107,6 +109,8 @@ const KIND_SNAPSHOT: u8 = 6;
 const KIND_CONTENT: u8 = 7;
 const KIND_SUCCESSOR: u8 = 8;
 const KIND_DICTIONARY: u8 = 9;
+/// Set in a kind if the checksum holds only at the record's position.
+const BOUND: u8 = 0x80;
 
 /// Document numbers are below this bound, so that counting up from any of them can't overflow.
 const NUMBER_END: u64 = 1 << 56;
@@ -122,12 +126,18 @@ const CHECKSUM_BYTES: usize = 4;
 const LENGTH_BYTES_USUAL: usize = 2;
 
 impl Record<'_> {
-    /// Appends the record to `out`; returns its length in bytes.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> u32 {
+    /// Adds the record to `payload`; returns its length in bytes.
+    pub(crate) fn encode(&self, payload: &mut Payload) -> u32 {
+        payload.add(|bytes| self.encode_unplaced(bytes))
+    }
+
+    /// Appends the record with a checksum that doesn't depend on its position yet.
+    fn encode_unplaced(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend([0; CHECKSUM_BYTES + LENGTH_BYTES_USUAL]);
         let fields_start = out.len();
         self.encode_fields(out);
+        out[fields_start] |= BOUND;
         let fields_end = out.len();
         put_varint(out, (fields_end - fields_start) as u64);
         let length: SmallVec<[u8; 10]> = out.drain(fields_end..).collect();
@@ -136,7 +146,6 @@ impl Record<'_> {
         out.splice(length_at..fields_start, length);
         let checksum = crc32c::crc32c(&out[length_at..]);
         out[start..length_at].copy_from_slice(&checksum.to_be_bytes());
-        u32::try_from(out.len() - start).expect("a record is bounded by the document limits")
     }
 
     fn encode_fields(&self, fields: &mut Vec<u8>) {
@@ -182,33 +191,46 @@ impl Record<'_> {
         }
     }
 
-    /// Decodes the record at the start of `bytes`; returns it with its length.
+    /// Decodes the record at the start of `bytes`, which were read at `position`; returns it with its length.
     ///
     /// # Errors
     /// `Corrupt` if the checksum or the fields are wrong.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize)> {
-        let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
-        let checksum = bytes.first_chunk::<CHECKSUM_BYTES>().ok_or_else(damaged)?;
-        let length = reader.length()?;
-        let end = reader.at + length;
-        let covered = bytes.get(CHECKSUM_BYTES..end).ok_or_else(damaged)?;
-        // Cheap: a search for records tries every offset.
-        if !matches!(bytes.get(reader.at), Some(KIND_REVISION..=KIND_DICTIONARY)) {
-            return Err(damaged());
-        }
-        if crc32c::crc32c(covered) != u32::from_be_bytes(*checksum) {
-            return Err(damaged());
-        }
-        reader.bytes = &bytes[..end];
-        Ok((reader.record()?, end))
+    pub(crate) fn decode(bytes: &[u8], position: LogPosition, seed: RecordSeed) -> Result<(Record<'_>, usize)> {
+        let verified = verify(bytes, position, seed).ok_or_else(damaged);
+        let decoded = verified.and_then(|(mut fields, _)| Ok((fields.record()?, fields.bytes.len())));
+        decoded.map_err(|error| error.within(format!("log {position}")))
     }
 
-    /// The length that the record at the start of `bytes` claims, whether or not it is damaged.
-    pub(crate) fn claimed_length(bytes: &[u8]) -> Option<usize> {
-        let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
-        let length = reader.length().ok()?;
-        Some(reader.at + length)
+    /// The record at the start of `bytes` with its length, if there is one. `is_bound`: whether its checksum has to
+    /// hold only at `position`.
+    pub(crate) fn find(
+        bytes: &[u8],
+        position: LogPosition,
+        seed: RecordSeed,
+        is_bound: bool,
+    ) -> Option<(Record<'_>, usize)> {
+        let (mut fields, is_found_bound) = verify(bytes, position, seed)?;
+        let record = if is_found_bound == is_bound { fields.record().ok() } else { None };
+        record.map(|record| (record, fields.bytes.len()))
     }
+}
+
+/// The fields of the record at the start of `bytes`, if its checksum is right, and whether that holds only at
+/// `position`.
+fn verify(bytes: &[u8], position: LogPosition, seed: RecordSeed) -> Option<(Reader<'_>, bool)> {
+    let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
+    let checksum = u32::from_be_bytes(*bytes.first_chunk::<CHECKSUM_BYTES>()?);
+    let length = reader.length().ok()?;
+    let kind = *bytes.get(reader.at)?;
+    // Cheap: a search for records tries every offset.
+    if length == 0 || !matches!(kind & !BOUND, KIND_REVISION..=KIND_DICTIONARY) {
+        return None;
+    }
+    let is_bound = kind & BOUND != 0;
+    let mask = if is_bound { seed.mask_at(position) } else { 0 };
+    let end = reader.at + length;
+    reader.bytes = &bytes[..end];
+    (crc32c::crc32c(&bytes[CHECKSUM_BYTES..end]) ^ mask == checksum).then_some((reader, is_bound))
 }
 
 impl<'a> From<&'a Dictionary> for Record<'a> {
@@ -219,12 +241,12 @@ impl<'a> From<&'a Dictionary> for Record<'a> {
 
 /// The records of a frame with their locations, in order. Ends after the first damaged one.
 pub(crate) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(RecordLocation, Record<'f>)>> + use<'f> {
-    let Frame { position: start, payload, .. } = *frame;
+    let Frame { position: start, seed, payload, .. } = *frame;
     let mut offset = 0;
     std::iter::from_fn(move || {
         let bytes = payload.get(offset..).filter(|bytes| !bytes.is_empty())?;
         let position = start.advance(offset as u32);
-        let decoded = Record::decode(bytes).map_err(|error| error.within(format!("log {position}")));
+        let decoded = Record::decode(bytes, position, seed);
         offset = decoded.as_ref().map_or(payload.len(), |(_, length)| offset + length);
         Some(decoded.map(|(record, length)| (RecordLocation { position, length: length as u32 }, record)))
     })
@@ -374,7 +396,7 @@ impl<'a> Reader<'a> {
     }
 
     fn record(&mut self) -> Result<Record<'a>> {
-        match self.byte()? {
+        match self.byte()? & !BOUND {
             KIND_REVISION => Ok(Record::Revision(self.revision_record(None)?)),
             KIND_SUCCESSOR => {
                 let position = LogPosition::from_u64(self.varint()?);

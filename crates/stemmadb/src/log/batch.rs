@@ -92,14 +92,11 @@ pub(super) struct NewFrame<'p> {
     pub(super) kind: FrameKind,
     pub(super) first_sequence: Sequence,
     pub(super) payload: &'p [u8],
-    /// CRC32C of the payload.
-    pub(super) checksum: u32,
+    /// Where records begin in the payload.
+    pub(super) record_starts: &'p [u32],
     /// The clock's time, in microseconds since 1970.
     pub(super) now_us: u64,
 }
-
-/// CRC32C of an empty payload.
-const EMPTY: u32 = 0;
 
 /// The append position of the log and the properties of the current segment.
 #[derive(Debug)]
@@ -130,8 +127,8 @@ impl LogTail {
     /// Ends the segment with a seal and continues in the next one, which can grow to `capacity` bytes.
     pub(super) fn roll(&mut self, batch: &mut Batch, durable: LogPosition, capacity: u32, now_us: u64) {
         debug_assert!(self.next.offset() > SEGMENT_HEADER_BYTES, "a segment is sealed only after it has a frame");
-        let sequence = self.last_sequence;
-        let seal = NewFrame { kind: FrameKind::Seal, first_sequence: sequence, payload: &[], checksum: EMPTY, now_us };
+        let (first_sequence, kind) = (self.last_sequence, FrameKind::Seal);
+        let seal = NewFrame { kind, first_sequence, payload: &[], record_starts: &[], now_us };
         self.push(batch, &seal, durable);
         if let Some(part) = batch.parts.last_mut() {
             part.sealed = true;
@@ -146,17 +143,8 @@ impl LogTail {
     /// Adds a frame and returns its position. Its commit time is later than that of the frame before it.
     pub(super) fn push(&mut self, batch: &mut Batch, frame: &NewFrame<'_>, durable: LogPosition) -> LogPosition {
         let position = self.next;
-        let NewFrame { kind, first_sequence, payload, checksum, now_us } = *frame;
+        let NewFrame { kind, first_sequence, payload, record_starts, now_us } = *frame;
         self.last_time_us = now_us.max(self.last_time_us + 1).min(TIME_END - 1);
-        let header = FrameHeader {
-            version: Version::CURRENT,
-            kind,
-            payload_bytes: payload.len() as u32,
-            durable: durable_offset(position, durable),
-            first_sequence,
-            time_us: self.last_time_us,
-            payload_checksum: checksum,
-        };
         batch.start_part_if_empty(position);
         debug_assert!(
             batch.parts.last().is_some_and(|part| {
@@ -164,8 +152,22 @@ impl LogTail {
             }),
             "frames follow each other without gap or overlap, and none follows the seal of its segment"
         );
-        batch.bytes.extend_from_slice(&self.format.encode(&header, position));
+        let header_at = batch.bytes.len();
+        let payload_at = header_at + FRAME_HEADER_BYTES as usize;
+        batch.bytes.resize(payload_at, 0);
         batch.bytes.extend_from_slice(payload);
+        let bound = &mut batch.bytes[payload_at..];
+        self.format.record_seed().bind(bound, record_starts, position.advance(FRAME_HEADER_BYTES));
+        let header = FrameHeader {
+            version: Version::CURRENT,
+            kind,
+            payload_bytes: payload.len() as u32,
+            durable: durable_offset(position, durable),
+            first_sequence,
+            time_us: self.last_time_us,
+            payload_checksum: crc32c::crc32c(bound),
+        };
+        batch.bytes[header_at..payload_at].copy_from_slice(&self.format.encode(&header, position));
         let end = batch.bytes.len().next_multiple_of(ALIGNMENT as usize);
         batch.bytes.resize(end, 0);
         if let Some(part) = batch.parts.last_mut() {

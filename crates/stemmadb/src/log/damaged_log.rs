@@ -6,13 +6,12 @@
 //! Cost: one read of the log; one segment is in memory at a time.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use super::frame::{ALIGNMENT, FrameFormat, FrameHeader, FrameKind, Version};
 use super::mark::ExpectedSegments;
+use super::payload::RecordSeed;
 use super::position::LogPosition;
 use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name};
-use crate::revision::Sequence;
 use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
@@ -39,11 +38,12 @@ pub(crate) struct SurvivingPayload<'a> {
     pub(crate) bytes: &'a [u8],
     /// Whether the bytes are the payload of a valid frame. Otherwise they may contain records, from the first byte on.
     pub(crate) is_whole: bool,
-    /// Whether a valid header precedes them: the first new revision among them has the first of `sequences`.
-    pub(crate) has_header: bool,
-    /// The sequences that new revisions among them can have. None if no later frame shows that the bytes were written
-    /// for this place: they may be left from an earlier use of the file.
-    pub(crate) sequences: Option<Range<Sequence>>,
+    /// Whether a frame shows that the bytes were written for this place. Others may be left from an earlier use of the
+    /// file.
+    pub(crate) is_of_this_use: bool,
+    /// Whether the records are valid only at their positions.
+    pub(crate) has_bound_records: bool,
+    pub(crate) seed: RecordSeed,
 }
 
 /// A damaged log, opened for reading only.
@@ -92,23 +92,15 @@ impl<'a> DamagedLog<'a> {
             let bytes = read(self.vfs, segment.number).bytes;
             segment.walk(&bytes, &mut |found| match found {
                 ScanItem::Data(payload) => visit(payload),
-                ScanItem::Gap { start, end, sequences } => {
+                ScanItem::Gap { start, end, is_of_this_use } => {
                     // If only a frame's header is damaged, its records are still intact.
                     let start = start + segment.header_bytes();
-                    let position = LogPosition::new(segment.number, start as u32);
                     let Some(bytes) = bytes.get(start..end) else { return Ok(()) };
-                    visit(SurvivingPayload { position, bytes, is_whole: false, has_header: false, sequences })
+                    visit(SurvivingPayload { is_of_this_use, ..segment.payload(start, bytes, false) })
                 }
                 ScanItem::Mark(_) => Ok(()),
             })
         })
-    }
-
-    /// Offsets of the next possible payload in a range without valid frames, for a frame that ends at `offset`: one
-    /// for each version of the format.
-    pub(crate) fn next_payloads(offset: usize) -> [usize; 2] {
-        let next = offset.next_multiple_of(ALIGNMENT as usize);
-        [Version::Two, Version::One].map(|version| next + version.header_bytes() as usize)
     }
 
     /// The parts of the log that can't be read or decoded as frames; damage within records is not included.
@@ -159,7 +151,7 @@ enum ScanItem<'a> {
     Gap {
         start: usize,
         end: usize,
-        sequences: Option<Range<Sequence>>,
+        is_of_this_use: bool,
     },
 }
 
@@ -168,40 +160,35 @@ impl Segment {
         self.format.header_bytes() as usize
     }
 
+    /// Bytes that were written for this place, at offset `start`.
+    fn payload<'b>(&self, start: usize, bytes: &'b [u8], is_whole: bool) -> SurvivingPayload<'b> {
+        SurvivingPayload {
+            position: LogPosition::new(self.number, start as u32),
+            bytes,
+            is_whole,
+            is_of_this_use: true,
+            has_bound_records: self.format.version != Version::One,
+            seed: self.format.record_seed(),
+        }
+    }
+
     fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(ScanItem<'b>) -> Result<()>) -> Result<()> {
         let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let mut offset = SEGMENT_HEADER_BYTES as usize;
-        let mut last_sequence = Sequence::ZERO;
         while offset < used {
             let Some(header) = self.header_at(bytes, offset) else {
                 let next = self.next_frame(bytes, offset);
-                let later = next.map(|place| self.next_sequence(bytes, place));
                 let (start, end) = (offset, next.unwrap_or(used));
-                visit(ScanItem::Gap { start, end, sequences: later.map(|later| last_sequence..later) })?;
+                visit(ScanItem::Gap { start, end, is_of_this_use: next.is_some() })?;
                 offset = end;
                 continue;
             };
             let start = offset + self.header_bytes();
             let payload = &bytes[start..start + header.payload_bytes as usize];
             let is_whole = crc32c::crc32c(payload) == header.payload_checksum;
-            let position = LogPosition::new(self.number, start as u32);
             offset += header.frame_bytes() as usize;
             match header.kind {
-                FrameKind::Data => {
-                    last_sequence = header.first_sequence;
-                    let sequences = last_sequence..match is_whole {
-                        true => Sequence::EVERYTHING,
-                        false => self.next_sequence(bytes, offset),
-                    };
-                    let (has_header, sequences) = (true, Some(sequences));
-                    visit(ScanItem::Data(SurvivingPayload {
-                        position,
-                        bytes: payload,
-                        is_whole,
-                        has_header,
-                        sequences,
-                    }))?;
-                }
+                FrameKind::Data => visit(ScanItem::Data(self.payload(start, payload, is_whole)))?,
                 FrameKind::Mark if is_whole => visit(ScanItem::Mark(payload))?,
                 FrameKind::Mark | FrameKind::Seal => {}
             }
@@ -212,18 +199,6 @@ impl Segment {
     /// The offset of the first valid frame from `offset` on.
     fn next_frame(&self, bytes: &[u8], offset: usize) -> Option<usize> {
         (offset..bytes.len()).step_by(ALIGNMENT as usize).find(|&place| self.header_at(bytes, place).is_some())
-    }
-
-    /// The first sequence of the first transaction from `offset` on; the highest one if there is no transaction.
-    fn next_sequence(&self, bytes: &[u8], mut offset: usize) -> Sequence {
-        while let Some(place) = self.next_frame(bytes, offset) {
-            match self.header_at(bytes, place) {
-                Some(header) if header.kind == FrameKind::Data => return header.first_sequence,
-                Some(header) => offset = place + header.frame_bytes() as usize,
-                None => break,
-            }
-        }
-        Sequence::EVERYTHING
     }
 
     /// The header at `offset` if its frame ends within `bytes`.

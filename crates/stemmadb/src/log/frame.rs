@@ -87,7 +87,7 @@ impl Version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameFormat {
     pub(super) version: Version,
-    seed: u32,
+    pub(super) seed: u32,
 }
 
 impl FrameFormat {

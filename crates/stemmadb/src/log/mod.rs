@@ -15,8 +15,9 @@
 //! - After the first failed write or flush, nothing is written or acknowledged until the log is reopened ([`commit`]).
 //! - A segment's file is reused only when no reader holds it, and frames left over from its previous use are invalid in
 //!   the new segment ([`retire`], [`frame`]).
+//! - A record is valid only in the database and at the position that it was written for ([`payload`]).
 //!
-//! This module does not interpret payloads.
+//! Of a payload, this module knows only where its records begin.
 
 mod batch;
 mod blobs;
@@ -29,6 +30,7 @@ mod frame;
 mod handles;
 mod history;
 mod mark;
+mod payload;
 mod position;
 mod recovery;
 mod repair;
@@ -59,6 +61,7 @@ pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use export::{ExportedSegment, FrameVisit, read_frames, segment_file_name};
 pub(crate) use history::{ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, verify_history};
+pub(crate) use payload::{Payload, RecordSeed};
 pub(crate) use position::LogPosition;
 pub(crate) use retire::{RetiredFile, RetiredSegment};
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
@@ -127,6 +130,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) first_sequence: Sequence,
     /// The commit time, in microseconds since 1970; 0 for frames of versions that did not record it.
     pub(crate) time_us: u64,
+    pub(crate) seed: RecordSeed,
     pub(crate) payload: &'a [u8],
 }
 
@@ -217,12 +221,18 @@ impl Log {
     /// # Errors
     /// [`Closed`](crate::ErrorKind::Closed) after a failed write or flush and after [`Log::close`];
     /// [`Invalid`](crate::ErrorKind::Invalid) if the payload is 1 GiB or longer.
-    pub(crate) fn append(&self, first_sequence: Sequence, payload: &[u8]) -> Result<Appended> {
+    pub(crate) fn append(&self, first_sequence: Sequence, payload: &Payload) -> Result<Appended> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(Error::invalid(format!("a transaction of {} bytes is too large for one frame", payload.len()))
                 .with_hint("split it: a transaction can hold 1 GiB"));
         }
         self.shared.append(first_sequence, payload)
+    }
+
+    /// Appends a frame of bytes that are not records.
+    #[cfg(test)]
+    pub(crate) fn append_bytes(&self, first_sequence: Sequence, bytes: &[u8]) -> Result<Appended> {
+        self.append(first_sequence, &Payload::from(bytes))
     }
 
     /// Waits until everything before `end` has reached `level`. One write and one flush serve all waiting threads.
@@ -258,6 +268,11 @@ impl Log {
     /// The id of the database that the log belongs to.
     pub(crate) fn database_id(&self) -> DatabaseId {
         self.shared.database_id
+    }
+
+    /// What the checksums of records depend on.
+    pub(crate) fn record_seed(&self) -> RecordSeed {
+        RecordSeed::new(&self.shared.database_id)
     }
 
     /// Whether a write or flush has failed. If so, the log rejects writes until it is reopened.
@@ -425,6 +440,7 @@ impl<'a> Frame<'a> {
             end: found.end(),
             first_sequence: found.header.first_sequence,
             time_us: found.header.time_us,
+            seed: found.seed,
             payload: found.payload,
         }
     }

@@ -13,6 +13,7 @@ use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameFormat, FrameKind, Versio
 use super::handles::Handles;
 use super::history::History;
 use super::mark::ExpectedSegments;
+use super::payload::Payload;
 use super::recovery::Recovered;
 use super::retire::FreeFile;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
@@ -135,15 +136,17 @@ impl Shared {
         })
     }
 
-    pub(super) fn append(&self, first_sequence: Sequence, payload: &[u8]) -> Result<Appended> {
-        let frame = self.new_frame(FrameKind::Data, first_sequence, payload);
+    pub(super) fn append(&self, first_sequence: Sequence, payload: &Payload) -> Result<Appended> {
+        let frame = NewFrame {
+            kind: FrameKind::Data,
+            first_sequence,
+            payload: &payload.bytes,
+            record_starts: &payload.starts,
+            now_us: self.now_us.get(),
+        };
         let mut state = self.state.lock();
         state.check_writable()?;
         state.push(self.segment_bytes, &frame)
-    }
-
-    fn new_frame<'p>(&self, kind: FrameKind, first_sequence: Sequence, payload: &'p [u8]) -> NewFrame<'p> {
-        NewFrame { kind, first_sequence, payload, checksum: crc32c::crc32c(payload), now_us: self.now_us.get() }
     }
 
     /// The position of the next frame.
@@ -205,8 +208,9 @@ impl Shared {
         // Segments started in the buffer count too, although they have no file yet.
         let begun = last + 1..=state.tail.next.segment();
         let payload = ExpectedSegments::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
-        let sequence = state.tail.last_sequence;
-        state.push(self.segment_bytes, &self.new_frame(FrameKind::Mark, sequence, &payload))?;
+        let (first_sequence, now_us) = (state.tail.last_sequence, self.now_us.get());
+        let mark = NewFrame { kind: FrameKind::Mark, first_sequence, payload: &payload, record_starts: &[], now_us };
+        state.push(self.segment_bytes, &mark)?;
         Ok(state.tail.next)
     }
 

@@ -27,7 +27,9 @@ impl Snapshot {
                 continue;
             }
             let bytes = self.read_bytes(row.position, row.length)?;
-            if let Record::Local { id, body, .. } = Record::decode(&bytes)?.0 {
+            if let Record::Local { id, body, .. } =
+                Record::decode(&bytes, row.position, self.parts.log.record_seed())?.0
+            {
                 found.insert(id.to_owned(), PackedValue::new(body, &self.parts.shapes)?.to_value()?);
             }
         }

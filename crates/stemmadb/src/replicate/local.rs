@@ -19,8 +19,7 @@ use crate::{Blob, Error, Result};
 
 impl Peer for Database {
     fn identity(&self) -> Result<String> {
-        let id = self.store().parts.identity;
-        Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(uuid::Uuid::from_bytes(self.store().parts.identity).simple().to_string())
     }
 
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {

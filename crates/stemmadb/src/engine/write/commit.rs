@@ -10,7 +10,7 @@ use crate::document::Document;
 use crate::engine::commit_hook::OnAppended;
 use crate::index::{DocumentTerms, difference};
 use crate::layout::record::{Record, RevisionRecord};
-use crate::log::{Digest, Level, LogPosition};
+use crate::log::{Digest, Level, LogPosition, Payload};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, StoredRevision};
 use crate::publish::{Published, Written};
 use crate::read::read_timestamp::ReadTimestamp;
@@ -47,7 +47,7 @@ impl Transaction<'_> {
 
         // 3. Encode the frame: the shapes and dictionaries that the log has to name, the contents that it lacks, then
         //    one record for each edit.
-        let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
+        let mut payload = Payload::with_capacity(320 * self.staged.len() + 64, self.staged.len());
         let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
         let unnamed = if names_all { 0 } else { writer.logged_shape_count };
         let shape_count = parts.log_shapes_since(unnamed, &mut payload);
@@ -208,7 +208,7 @@ impl Transaction<'_> {
     }
 
     /// Encodes the contents that neither the log nor a file has; returns the digest, offset and length of each record.
-    fn encode_contents(&self, payload: &mut Vec<u8>) -> Result<Vec<(Digest, u32, u32)>> {
+    fn encode_contents(&self, payload: &mut Payload) -> Result<Vec<(Digest, u32, u32)>> {
         let mut encoded = Vec::new();
         for (digest, blob) in &self.contents {
             let Some(bytes) = blob.content_to_log() else { continue };
@@ -222,7 +222,7 @@ impl Transaction<'_> {
     }
 
     /// Encodes every staged write; returns the offset and length of each record.
-    fn encode(&self, payload: &mut Vec<u8>) -> Result<Vec<(u32, u32)>> {
+    fn encode(&self, payload: &mut Payload) -> Result<Vec<(u32, u32)>> {
         let mut locations = Vec::with_capacity(self.staged.len() + self.locals.len());
         let edits_once = self.newest.len() == self.staged.len();
         let mut encoded = HashMap::new();

@@ -52,7 +52,7 @@ impl Model {
     fn append(&mut self, log: &Log) -> Result<LogPosition> {
         let number = self.next_number;
         self.next_number += 1;
-        let appended = log.append(Sequence::new(number), &content(number))?;
+        let appended = log.append_bytes(Sequence::new(number), &content(number))?;
         self.entries.push(ModelFrame { number, segment: appended.payload.segment() });
         Ok(appended.end)
     }

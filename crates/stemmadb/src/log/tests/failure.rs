@@ -7,7 +7,7 @@ use crate::ErrorKind;
 fn run(log: &Log, first: u64, count: u64) -> (u64, Option<Error>) {
     for number in first..first + count {
         let outcome = log
-            .append(Sequence::new(number), &payload(number))
+            .append_bytes(Sequence::new(number), &payload(number))
             .and_then(|appended| log.commit(appended.end, Level::Flushed))
             .and_then(|()| match number % 40 {
                 39 => log
@@ -92,7 +92,7 @@ fn check_poisoned(log: &Log) {
         return;
     }
     let durable = log.durable();
-    let error = log.append(Sequence::new(1), b"x").unwrap_err();
+    let error = log.append_bytes(Sequence::new(1), b"x").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(error.message().contains("takes no writes") && error.hint().is_some(), "{error:?}");
     assert!(log.roll().is_err() && log.close().is_err());
@@ -104,7 +104,7 @@ fn check_poisoned(log: &Log) {
 fn failed_read_does_not_poison_the_log() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
-    let appended = log.append(Sequence::new(1), b"text").unwrap();
+    let appended = log.append_bytes(Sequence::new(1), b"text").unwrap();
     log.commit(appended.end, Level::Flushed).unwrap();
     vfs.fail(Call::Read, 1, Failure::Broken, false);
     let mut out = Vec::new();
@@ -120,7 +120,7 @@ fn failed_read_does_not_poison_the_log() {
 fn recovery_rewrites_frames_of_a_failed_flush() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
-    let appended = log.append(Sequence::new(1), b"forgotten").unwrap();
+    let appended = log.append_bytes(Sequence::new(1), b"forgotten").unwrap();
     vfs.fail(Call::Sync, 1, Failure::Broken, false);
     log.commit(appended.end, Level::Flushed).unwrap_err();
     drop(log);
@@ -139,7 +139,7 @@ fn disk_too_full_for_preallocation_still_accepts_frames() {
     let (log, _) = collect(&vfs, LogOptions { segment_bytes: 1 << 20, ..small() }).unwrap();
     let mut refused = 0;
     for number in 0..100 {
-        let appended = log.append(Sequence::new(number), &[7; 100]).unwrap();
+        let appended = log.append_bytes(Sequence::new(number), &[7; 100]).unwrap();
         // The frame itself is the first write, the preallocated zeros are the second.
         vfs.heal();
         vfs.fail(Call::Write, 2, Failure::Full, false);
@@ -161,7 +161,7 @@ fn log_on_a_full_disk_is_readable() {
     let (log, found) = collect(&vfs, small()).unwrap();
     assert_eq!(found.len(), 20);
     assert_eq!(all(&log), found);
-    let error = log.append(Sequence::new(1), b"x").unwrap_err();
+    let error = log.append_bytes(Sequence::new(1), b"x").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(error.message().contains("no space is left"), "{error:?}");
     drop(log);
@@ -173,7 +173,7 @@ fn log_on_a_full_disk_is_readable() {
 fn visitor_errors_are_returned() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
-    log.append(Sequence::new(1), b"x").unwrap();
+    log.append_bytes(Sequence::new(1), b"x").unwrap();
     log.close().unwrap();
     let refuse = &mut |_: Frame<'_>| Err(Error::conflict("no"));
     assert_eq!(log.frames(1, refuse).unwrap_err().kind(), ErrorKind::Conflict);
@@ -192,7 +192,7 @@ fn invalid_requests_are_rejected() {
     }
     let (log, _) = collect(&vfs, small()).unwrap();
     let too_long = vec![0; frame::PAYLOAD_BYTES_MAX + 1];
-    assert_eq!(log.append(Sequence::new(1), &too_long).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(log.append_bytes(Sequence::new(1), &too_long).unwrap_err().kind(), ErrorKind::Invalid);
     let beyond = log.end().advance(8);
     assert_eq!(log.commit(beyond, Level::Flushed).unwrap_err().kind(), ErrorKind::Internal);
     assert_eq!(log.commit(beyond, Level::Written).unwrap_err().kind(), ErrorKind::Internal);

@@ -30,7 +30,7 @@ fn hundred_writers_share_flushes() {
             scope.spawn(move || {
                 for number in 0..30 {
                     let payload = [writer, number];
-                    let appended = log.append(Sequence::new(1), &payload).unwrap();
+                    let appended = log.append_bytes(Sequence::new(1), &payload).unwrap();
                     log.commit(appended.end, Level::Flushed).unwrap();
                     assert!(log.durable() >= appended.end && log.written() >= appended.end);
                 }
@@ -67,7 +67,7 @@ fn acknowledgments_hold_after_a_crash() {
                         let payload = vec![id as u8; random.below(700) as usize];
                         let appended = {
                             let mut order = order.lock();
-                            let Ok(appended) = log.append(Sequence::new(id), &payload) else { return };
+                            let Ok(appended) = log.append_bytes(Sequence::new(id), &payload) else { return };
                             order.push(id);
                             appended
                         };
@@ -105,14 +105,14 @@ fn frame_is_written_while_a_flush_runs() {
     let vfs = FaultVfs::new(1);
     let log = open_small(&vfs);
     vfs.slow_syncs(Duration::from_millis(300));
-    let first = log.append(Sequence::new(1), b"flushed").unwrap();
+    let first = log.append_bytes(Sequence::new(1), b"flushed").unwrap();
     thread::scope(|scope| {
         scope.spawn(|| log.commit(first.end, Level::Flushed).unwrap());
         while log.written() < first.end {
             thread::yield_now();
         }
         assert!(log.durable() < first.end, "its flush takes 300 ms");
-        let second = log.append(Sequence::new(2), b"written").unwrap();
+        let second = log.append_bytes(Sequence::new(2), b"written").unwrap();
         log.commit(second.end, Level::Written).unwrap();
         assert!(log.durable() < first.end, "the flush still runs");
     });
@@ -129,13 +129,13 @@ fn group_records_the_flush_before_it() {
     let vfs = FaultVfs::new(1);
     let log = open_small(&vfs);
     vfs.slow_syncs(Duration::from_millis(200));
-    let first = log.append(Sequence::new(1), b"first").unwrap();
+    let first = log.append_bytes(Sequence::new(1), b"first").unwrap();
     let second = thread::scope(|scope| {
         scope.spawn(|| log.commit(first.end, Level::Flushed).unwrap());
         while log.written() < first.end {
             thread::yield_now();
         }
-        log.append(Sequence::new(2), b"second").unwrap()
+        log.append_bytes(Sequence::new(2), b"second").unwrap()
     });
     log.commit(second.end, Level::Flushed).unwrap();
     let vfs = vfs.crash_image(1);
@@ -150,14 +150,14 @@ fn write_failure_between_rounds_reaches_all_waiting_threads() {
     let vfs = FaultVfs::new(1);
     let log = open_small(&vfs);
     vfs.slow_syncs(Duration::from_millis(200));
-    let first = log.append(Sequence::new(1), b"first").unwrap();
+    let first = log.append_bytes(Sequence::new(1), b"first").unwrap();
     thread::scope(|scope| {
         let led = scope.spawn(|| log.commit(first.end, Level::Flushed));
         while log.written() < first.end {
             thread::yield_now();
         }
         let wait = || {
-            let appended = log.append(Sequence::new(2), b"next round").unwrap();
+            let appended = log.append_bytes(Sequence::new(2), b"next round").unwrap();
             log.commit(appended.end, Level::Flushed)
         };
         let waiting: Vec<_> = (0..5).map(|_| scope.spawn(wait)).collect();
@@ -184,7 +184,7 @@ fn every_thread_of_a_group_gets_its_failure() {
             for _ in 0..40 {
                 scope.spawn(|| {
                     loop {
-                        let Ok(appended) = log.append(Sequence::new(1), &[7; 50]) else { return };
+                        let Ok(appended) = log.append_bytes(Sequence::new(1), &[7; 50]) else { return };
                         match log.commit(appended.end, Level::Flushed) {
                             Ok(()) => acknowledged_count.fetch_add(1, Ordering::Relaxed),
                             Err(error) => {
@@ -248,7 +248,7 @@ fn reads_succeed_during_appends_writes_and_rolls() {
             });
         }
         for number in 0..2000 {
-            let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
+            let appended = log.append_bytes(Sequence::new(number), &payload(number)).unwrap();
             positions.write().push((number, appended.payload));
             match number % 7 {
                 0 => log.commit(appended.end, Level::Flushed).unwrap(),

@@ -49,7 +49,7 @@ fn round_trip(vfs: Arc<dyn Vfs>) {
     assert!(found.is_empty());
     let mut frames = Vec::new();
     for number in 0..300 {
-        let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
+        let appended = log.append_bytes(Sequence::new(number), &payload(number)).unwrap();
         let mut read = Vec::new();
         log.read(appended.payload, payload(number).len(), &mut read).unwrap();
         assert_eq!(read, payload(number), "a frame is readable before it is written");
@@ -77,7 +77,7 @@ fn round_trip(vfs: Arc<dyn Vfs>) {
     assert_eq!(seen, (0..300).map(payload).collect::<Vec<_>>());
     log.close().unwrap();
     log.close().unwrap();
-    assert!(log.append(Sequence::new(300), b"x").is_err());
+    assert!(log.append_bytes(Sequence::new(300), b"x").is_err());
     let segments = log.segments();
     drop(log);
 

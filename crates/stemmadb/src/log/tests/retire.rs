@@ -8,7 +8,7 @@ fn fill(log: &Log, until: u32, from: u64) -> Vec<(u64, Appended)> {
     let mut frames = Vec::new();
     while log.end().segment() < until {
         let number = from + frames.len() as u64;
-        let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
+        let appended = log.append_bytes(Sequence::new(number), &payload(number)).unwrap();
         log.commit(appended.end, Level::Written).unwrap();
         frames.push((number, appended));
     }
@@ -102,7 +102,7 @@ fn reused_files_expose_no_old_frames() {
     let left = newest.last().map(|(number, _)| payload(*number)).unwrap();
     assert!(log.statistics().recycle_count >= 38, "{:?}", log.statistics());
     assert!(free_names(&vfs) <= 2);
-    let last = log.append(Sequence::new(1), b"last").unwrap();
+    let last = log.append_bytes(Sequence::new(1), b"last").unwrap();
     log.commit(last.end, Level::Flushed).unwrap();
     for close in [false, true] {
         if close {
@@ -119,7 +119,7 @@ fn reused_files_expose_no_old_frames() {
 fn few_retired_files_and_no_large_ones_are_kept() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
-    log.append(Sequence::new(1), &[5; 20_000]).unwrap();
+    log.append_bytes(Sequence::new(1), &[5; 20_000]).unwrap();
     fill(&log, 7, 0);
     let large = log.segments().iter().find(|segment| segment.used_bytes > 20_000).unwrap().number;
     log.retire(large).unwrap();
@@ -157,7 +157,7 @@ fn empty_segment_is_not_rolled() {
     let segments = log.segments();
     log.roll().unwrap();
     assert_eq!(log.segments(), segments);
-    log.append(Sequence::new(1), b"x").unwrap();
+    log.append_bytes(Sequence::new(1), b"x").unwrap();
     log.roll().unwrap();
     assert_eq!(log.segments().len(), segments.len() + 1);
     assert!(log.durable() == log.end() && log.written() == log.end());

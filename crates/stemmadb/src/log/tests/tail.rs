@@ -8,7 +8,7 @@ use crate::ErrorKind;
 fn log_of(vfs: &FaultVfs, count: u64, flushed: &[u64]) -> Vec<Appended> {
     let (log, _) = collect(vfs, small()).unwrap();
     let append = |number| {
-        let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
+        let appended = log.append_bytes(Sequence::new(number), &payload(number)).unwrap();
         let level = if flushed.contains(&number) { Level::Flushed } else { Level::Written };
         log.commit(appended.end, level).unwrap();
         appended
@@ -53,7 +53,7 @@ fn torn_last_frame_ends_the_log_and_is_copied() {
     let kept = vfs.content(&name).unwrap();
     assert_eq!(kept, torn[..kept.len()]);
     assert!(torn[kept.len()..].iter().all(|&byte| byte == 0));
-    let appended = log.append(Sequence::new(9), b"next").unwrap();
+    let appended = log.append_bytes(Sequence::new(9), b"next").unwrap();
     assert!(appended.payload > frames[4].payload, "a mark comes between");
 }
 
@@ -123,9 +123,9 @@ fn torn_frame_stays_invalid_after_later_appends() {
     let vfs = FaultVfs::new(1);
     let frames = {
         let (log, _) = collect(&vfs, small()).unwrap();
-        let a = log.append(Sequence::new(1), b"torn....").unwrap();
-        let b = log.append(Sequence::new(2), b"unsaved").unwrap();
-        let c = log.append(Sequence::new(3), b"unsaved, too").unwrap();
+        let a = log.append_bytes(Sequence::new(1), b"torn....").unwrap();
+        let b = log.append_bytes(Sequence::new(2), b"unsaved").unwrap();
+        let c = log.append_bytes(Sequence::new(3), b"unsaved, too").unwrap();
         log.commit(c.end, Level::Written).unwrap();
         [a, b, c]
     };
@@ -133,7 +133,7 @@ fn torn_frame_stays_invalid_after_later_appends() {
     let (log, found) = collect(&vfs, small()).unwrap();
     assert!(found.is_empty());
     // The mark written by recovery replaced the torn frame; `b` is overwritten next, and `c` would follow.
-    let next = log.append(Sequence::new(4), b"another").unwrap();
+    let next = log.append_bytes(Sequence::new(4), b"another").unwrap();
     log.commit(next.end, Level::Flushed).unwrap();
     assert_eq!((next.payload, next.end), (frames[1].payload, frames[1].end), "the frame after it would fit");
     drop(log);
@@ -171,7 +171,7 @@ fn at_most_four_torn_ends_are_kept() {
     let vfs = FaultVfs::new(1);
     for _ in 0..9 {
         let (log, _) = collect(&vfs, small()).unwrap();
-        let appended = log.append(Sequence::new(1), b"torn").unwrap();
+        let appended = log.append_bytes(Sequence::new(1), b"torn").unwrap();
         log.commit(appended.end, Level::Written).unwrap();
         drop(log);
         flip(&vfs, appended.payload);

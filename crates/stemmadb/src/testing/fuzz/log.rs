@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arbitrary::Unstructured;
 
-use crate::log::{Log, LogOptions};
+use crate::log::{Log, LogOptions, Payload};
 use crate::revision::Sequence;
 use crate::varint;
 use crate::vfs::{MemoryVfs, Vfs};
@@ -44,11 +44,11 @@ fn payloads(vfs: &Arc<dyn Vfs>) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Writes a log of frames with these payloads.
-fn write_log<P: AsRef<[u8]>>(frames: &[P]) -> Arc<dyn Vfs> {
+fn write_log(frames: &[Payload]) -> Arc<dyn Vfs> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let log = Log::open(Arc::clone(&vfs), options(), &mut |_| Ok(())).expect("an empty log opens");
     for (number, payload) in frames.iter().enumerate() {
-        let appended = log.append(Sequence::new(number as u64 + 1), payload.as_ref()).expect("in memory");
+        let appended = log.append(Sequence::new(number as u64 + 1), payload).expect("in memory");
         log.commit(appended.end, crate::log::Level::Written).expect("in memory");
     }
     log.close().expect("in memory");
@@ -57,7 +57,7 @@ fn write_log<P: AsRef<[u8]>>(frames: &[P]) -> Arc<dyn Vfs> {
 
 /// Arbitrary bytes after a valid segment header, then a database on them.
 fn fuzz_segment(bytes: &[u8]) {
-    let vfs = write_log::<&[u8]>(&[]);
+    let vfs = write_log(&[]);
     let file = vfs.open(SEGMENT).expect("just written");
     file.set_len(FRAMES_FROM).expect("in memory");
     file.write_at(bytes, FRAMES_FROM).expect("in memory");
@@ -69,13 +69,13 @@ fn fuzz_segment(bytes: &[u8]) {
 /// Transactions of records with valid checksums and arbitrary content.
 fn fuzz_records(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
-    let mut frames: Vec<Vec<u8>> = Vec::new();
+    let mut frames = Vec::new();
     while let (true, Ok(count)) = (frames.len() < FRAMES_MAX && !input.is_empty(), input.int_in_range(1..=3)) {
-        let mut payload = Vec::new();
+        let mut payload = Payload::default();
         for _ in 0..count {
             let Ok(length) = input.int_in_range(1..=200).map(|length: usize| length.min(input.len())) else { break };
             let Ok(record) = input.bytes(length) else { break };
-            push_record(record, &mut payload);
+            payload.add(|bytes| push_record(record, bytes));
         }
         frames.push(payload);
     }
@@ -85,7 +85,12 @@ fn fuzz_records(bytes: &[u8]) {
 fn push_record(record: &[u8], payload: &mut Vec<u8>) {
     let mut checked = Vec::new();
     varint::write(record.len() as u64, &mut checked);
+    let length_bytes = checked.len();
     checked.extend_from_slice(record);
+    // A record whose checksum holds only at its position.
+    if let Some(kind) = checked.get_mut(length_bytes) {
+        *kind |= 0x80;
+    }
     payload.extend_from_slice(&crc32c::crc32c(&checked).to_be_bytes());
     payload.extend_from_slice(&checked);
 }
@@ -93,7 +98,7 @@ fn push_record(record: &[u8], payload: &mut Vec<u8>) {
 /// A few changed bytes in a valid log, or a truncated one: the replayed frames are a prefix of those written.
 fn fuzz_damage(bytes: &[u8]) {
     let frames: Vec<Vec<u8>> = (0..FRAMES_MAX).map(|number| vec![number as u8; 1 + number * 7]).collect();
-    let vfs = write_log(&frames);
+    let vfs = write_log(&frames.iter().map(|frame| Payload::from(&frame[..])).collect::<Vec<_>>());
     let mut input = Unstructured::new(bytes);
     let file = vfs.open(SEGMENT).expect("just written");
     let length = file.len().expect("in memory").max(1);
