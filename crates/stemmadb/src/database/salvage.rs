@@ -9,7 +9,7 @@ use crate::engine::{self, SalvageReport, Salvaged, directory};
 /// Reads everything that is still readable in the closed, damaged database at `path`, and passes it to `visit`: every
 /// log record whose checksum is right, then the content of files.
 ///
-/// Changes nothing, and ignores everything derived from the log. [`Edit::Foreign`](crate::Edit::Foreign) writes a
+/// Changes nothing, and ignores what is derived from the log, except names of fields whose records are damaged. [`Edit::Foreign`](crate::Edit::Foreign) writes a
 /// salvaged revision to another database unchanged. Costs two or three reads of the log, and memory for one segment and
 /// some tens of bytes per revision.
 ///

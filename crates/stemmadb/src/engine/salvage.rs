@@ -1,5 +1,6 @@
 //! Salvage: recovers what is readable from a damaged database. That is every log record whose own checksum is right,
-//! and every attachment content that is intact. It does not use the tree and changes nothing on disk.
+//! and every attachment content that is intact. It changes nothing on disk. Of the tree, it only uses the names of fields
+//! and the dictionaries of compressed bodies whose records are damaged, if the tree can be read.
 //!
 //! It makes two passes over the log: the first collects the shape names and the revisions that are known not to be
 //! leaves; the second reports records. If some revisions have parents that no record describes, a pass in between looks
@@ -14,10 +15,12 @@ use std::sync::Arc;
 use crate::Result;
 use crate::compression::{Dictionary, DocumentCompression};
 use crate::document::attachment::{self, Attachment};
+use crate::engine::directory;
 use crate::index::DocumentNumber;
-use crate::layout::DocumentRow;
 use crate::layout::record::{Record, RevisionRecord};
+use crate::layout::{DocumentRow, meta};
 use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped};
+use crate::options::Options;
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 use crate::vfs::Vfs;
@@ -115,6 +118,7 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
         })
         .map(|_| ())
     })?;
+    facts.learn_from_tree(&vfs).ok();
     let mut lineage = Lineage::new(ancestry);
     if lineage.has_orphans() {
         damaged_log.payloads(&mut |payload| {
@@ -196,6 +200,12 @@ impl LogFacts {
             }
             Record::Revision(_) | Record::Local { .. } | Record::Settings(_) | Record::Content { .. } => {}
         }
+    }
+
+    /// Learns the names and dictionaries that the log lacks, as far as the tree can be read.
+    fn learn_from_tree(&self, vfs: &Arc<dyn Vfs>) -> Result<()> {
+        let tree = directory::open_tree(vfs.clone(), &Options { read_only: true, ..Options::new() })?;
+        meta::salvage_dictionaries(&tree.read(), &self.shapes, &self.compression)
     }
 
     /// The item in the record at `position`; none if the record adds nothing.

@@ -180,12 +180,28 @@ pub(crate) fn restore_dictionaries(tree: &TreeSnapshot, paths: &Paths, shapes: &
         let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
         paths.restore(&PathEntry::decode(PathNumber(number), &value)?)?;
     }
+    each_shape(tree, |number, names| shapes.restore(number, names))
+}
+
+/// Adds the shapes, and the dictionaries for compressed bodies, that a damaged log lacks.
+pub(crate) fn salvage_dictionaries(
+    tree: &TreeSnapshot,
+    shapes: &Shapes,
+    compression: &DocumentCompression,
+) -> Result<()> {
+    restore_compression(tree, compression)?;
+    each_shape(tree, |number, names| {
+        shapes.restore_sparse(number, names);
+        Ok(())
+    })
+}
+
+fn each_shape(tree: &TreeSnapshot, mut visit: impl FnMut(ShapeNumber, Vec<&str>) -> Result<()>) -> Result<()> {
     for (number, value) in numbered(tree, SHAPE)? {
         let mut reader = Reader::new(&value);
         let count = reader.varint()?;
         let names = (0..count).map(|_| reader.text()).collect::<Result<Vec<_>>>()?;
-        let number = ShapeNumber::new(number).ok_or_else(|| layout::damaged(Table::Meta))?;
-        shapes.restore(number, names)?;
+        visit(ShapeNumber::new(number).ok_or_else(|| layout::damaged(Table::Meta))?, names)?;
     }
     Ok(())
 }

@@ -304,7 +304,7 @@ impl Shapes {
     {
         let names = names.into_iter();
         if names.len() <= NAMES_MAX && are_unique(names.clone()) {
-            // If the number is set already, the first shape is kept: both come from the log.
+            // If the number is set already, the first shape is kept: that of the log.
             self.slot(number).set(Shape::new(number, names)).ok();
         }
     }
