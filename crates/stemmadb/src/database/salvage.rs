@@ -9,9 +9,9 @@ use crate::engine::{self, SalvageReport, Salvaged, directory};
 /// Reads everything that is still readable in the closed, damaged database at `path`, and passes it to `visit`: every
 /// log record whose checksum is right, then the content of files.
 ///
-/// Changes nothing, and ignores what is derived from the log, except names of fields whose records are damaged. [`Edit::Foreign`](crate::Edit::Foreign) writes a
-/// salvaged revision to another database unchanged. Costs two or three reads of the log, and memory for one segment and
-/// some tens of bytes per revision.
+/// Changes nothing, and ignores what is derived from the log, except names of fields whose records are damaged.
+/// [`Edit::Foreign`](crate::Edit::Foreign) writes a salvaged revision to another database unchanged. Costs two or three
+/// reads of the log, and memory for one segment and some tens of bytes per revision.
 ///
 /// # Errors
 /// `NotFound` or `Invalid` if there is no database; `Locked` if another process writes it; `Unavailable` if its
