@@ -211,6 +211,8 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// The timeout for a body without progress, in either direction.
     pub stall_timeout: Duration,
+    /// The time after which a feed of changes ends if nothing changes, unless the request names one or a heartbeat.
+    pub feed_timeout: Duration,
     /// The maximum number of connections; more wait to be accepted.
     pub connection_count: usize,
     /// The maximum number of connections of one address; more are closed.
@@ -235,6 +237,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(75),
             handshake_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
+            feed_timeout: Duration::from_secs(60),
             connection_count: 4096,
             connection_count_per_address: 1024,
             watch_count: 10_000,

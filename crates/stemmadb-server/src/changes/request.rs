@@ -65,7 +65,8 @@ pub(crate) struct ChangesRequest {
     pub(crate) as_of: Option<At>,
 }
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval of heartbeats if a request only asks for some.
+const HEARTBEAT: Duration = Duration::from_secs(60);
 /// The shortest heartbeat interval; a shorter one would only waste resources.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
@@ -76,7 +77,7 @@ impl ChangesRequest {
             false => None,
         };
         let query = &call.query;
-        let timeout = query.number::<u64>("timeout")?.map_or(TIMEOUT, Duration::from_millis);
+        let timeout = query.number("timeout")?.map_or(call.state.config.limits.feed_timeout, Duration::from_millis);
         let filter = ChangesFilter::parse(call, served, body.as_ref()).await?;
         let (feed, as_of) = (FeedMode::parse(query.text("feed"))?, call.as_of()?);
         if as_of.is_some() && feed != FeedMode::Normal {
@@ -116,7 +117,7 @@ fn parse_since(call: &Call, served: &ServedDatabase, body: Option<&Value>) -> Re
 fn parse_heartbeat(query: &Query) -> Result<Option<Duration>> {
     match query.text("heartbeat") {
         None | Some("false") => Ok(None),
-        Some("true") => Ok(Some(TIMEOUT)),
+        Some("true") => Ok(Some(HEARTBEAT)),
         Some(text) => match text.parse::<u64>() {
             Ok(ms @ 1..) => Ok(Some(Duration::from_millis(ms).max(HEARTBEAT_MIN))),
             _ => Err(Failure::bad_request("The heartbeat value should be a positive integer (in milliseconds).")),

@@ -46,7 +46,7 @@ pub(crate) async fn updates(call: Call) -> Result<HttpResponse> {
         since,
         limit: query.number("limit")?.unwrap_or(usize::MAX),
         heartbeat: heartbeat.map(|ms: u64| Duration::from_millis(ms.max(10))),
-        timeout: Duration::from_millis(query.number("timeout")?.unwrap_or(60_000)),
+        timeout: query.number("timeout")?.map_or(call.state.config.limits.feed_timeout, Duration::from_millis),
     };
     let content_type = if feed == FeedMode::EventSource { "text/event-stream" } else { "application/json" };
     let (sender, from) = mpsc::channel(4);

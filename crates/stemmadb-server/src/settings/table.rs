@@ -270,6 +270,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("limits.stall_timeout" Duration limits.stall_timeout,
         "Timeout for a body without progress, in either direction"
     ),
+    setting!("limits.feed_timeout" Duration limits.feed_timeout,
+        "Time after which a feed of changes ends if nothing changes, unless the request names one or a heartbeat"
+    ),
     setting!("limits.connection_count" Count limits.connection_count,
         "Maximum number of connections; more wait to be accepted"
     ),

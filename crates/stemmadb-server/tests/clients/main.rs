@@ -12,6 +12,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use stemmadb_server::{Config, Cors};
 use suites::{Beside, TestServer, copy_to, copy_tree, program, run};
@@ -113,7 +114,11 @@ fn kiviktest() {
     let source = std::fs::read_to_string(&replicate).unwrap();
     assert!(source.contains(DISTANT), "kivik's suite does not name {DISTANT} any more");
     std::fs::write(&replicate, source.replace(DISTANT, &silent.local_addr().unwrap().to_string())).unwrap();
-    let started = TestServer::new();
+    // One test waits for the end of a feed.
+    let started = TestServer::with(|mut config| {
+        config.limits.feed_timeout = Duration::from_secs(2);
+        config
+    });
     let mut tests = go(&["test", "-count=1", "-json", "-mod=readonly", "-timeout=300s", "."]);
     let output = tests.env("STEMMA_URL", started.url()).output().expect("Go is needed to run this test");
     let (failed, passed_count) = failed_tests(&String::from_utf8_lossy(&output.stdout));

@@ -14,6 +14,13 @@ fn statuses(document: &Value) -> Vec<String> {
     infos.iter().map(|info| info["status"].as_str().unwrap().to_owned()).collect()
 }
 
+fn compact(server: &TestServer) {
+    assert_eq!(server.post("/db/_compact", &json!({})).status, 202);
+    while server.get("/db").json()["compact_running"] == json!(true) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn replaced_revisions_are_read_until_the_database_is_compacted() {
     let server = TestServer::new();
@@ -48,10 +55,7 @@ fn replaced_revisions_are_read_until_the_database_is_compacted() {
     assert_eq!(server.send_as_admin("PATCH", &path, &merge, patch.to_string().as_bytes()).status, 409);
     assert_eq!(server.delete(&path).status, 409);
 
-    assert_eq!(server.post("/db/_compact", &json!({})).status, 202);
-    while server.get("/db").json()["compact_running"] == json!(true) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    compact(&server);
     let gone = server.get(&format!("/db/d?rev={first}"));
     assert_eq!((gone.status, &gone.json()["reason"]), (404, &json!("missing")));
     let opened = server.get(&format!("/db/d?open_revs=[\"{second}\"]")).json();
@@ -71,6 +75,9 @@ fn attachments_of_replaced_revisions_are_read() {
     // The content is swept in the background. Until then the revision has it, after that the revision is missing.
     let old = server.get(&format!("/db/d/file?rev={first}"));
     assert!(old.status == 200 && old.text == "old" || old.status == 404, "{old:?}");
+    assert_eq!(server.get("/db/d/file").text, "new");
+    compact(&server);
+    assert_eq!(server.get(&format!("/db/d/file?rev={first}")).status, 404);
     assert_eq!(server.get("/db/d/file").text, "new");
 }
 

@@ -124,12 +124,14 @@ impl Store {
     }
 
     /// Determines the floor of a database that was opened, whose tree has `stored` and lists the history files
-    /// `files`. Without a floor in the tree, it follows from the history files and the numbers of the segments: each
-    /// segment must be there, or a file with its replaced revisions.
+    /// `files`. If the tree has none, it follows from the history files and the numbers of the segments: each segment
+    /// must be there, or a file with its replaced revisions.
     pub(super) fn restore_floor(&self, stored: Option<Sequence>, files: &[u32]) -> Result<()> {
         let log = &self.parts.log;
         let published = self.parts.publisher.published();
-        let is_lost = |segment: &u32| !log.history().contains(*segment);
+        // A crash may have ended a compaction before its segment was retired: the segment still has everything.
+        let segments: Vec<u32> = log.segments().iter().map(|segment| segment.number).collect();
+        let is_lost = |segment: &u32| !log.history().contains(*segment) && !segments.contains(segment);
         let lost: Vec<u32> = files.iter().copied().filter(is_lost).collect();
         // If someone removed a file, nothing shows how far back the others reach without it.
         let stored = if lost.is_empty() { stored } else { Some(published) };

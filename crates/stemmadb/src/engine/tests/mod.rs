@@ -1,6 +1,7 @@
 //! Tests of the store's guarantees, on disk and in memory.
 
 mod lineage;
+mod past;
 mod power_cut;
 mod rebuild;
 
