@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -72,6 +72,11 @@ impl TestServer {
         }
         let config = Config { address: self.address, ..self.config.clone() };
         self.server = Some(self.runtime.block_on(Server::start(config)).unwrap());
+    }
+
+    /// The directory of the databases.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.config.directory
     }
 
     /// The URL of a database, including credentials.

@@ -8,6 +8,21 @@ use stemmadb_server::{Config, Limits};
 use crate::client::TestServer;
 
 #[test]
+fn a_copied_database_appears_without_a_restart() {
+    let mut server = TestServer::new();
+    server.database("shop", &[json!({"_id": "tea", "price": 4})]);
+    // Closes it. Nothing opens it again before it is copied.
+    server.restart();
+    let (from, to) = ("shop.stemma", "copy.stemma");
+    assert!(server.directory().join(from).is_dir(), "directories have readable names");
+    stemmadb::testing::copy_directory(&server.directory().join(from), &server.directory().join(to)).unwrap();
+    assert_eq!(server.get("/_all_dbs").json(), json!(["copy", "shop"]));
+    assert_eq!(server.get("/copy/tea").json()["price"], 4);
+    assert_eq!(server.put("/copy/cup", &json!({"price": 9})).status, 201);
+    assert_eq!(server.get("/shop").json()["doc_count"], 1);
+}
+
+#[test]
 fn databases_in_memory_are_gone_after_a_restart() {
     let mut server = TestServer::new();
     assert_eq!(server.put("/kept", &json!(null)).status, 201);
