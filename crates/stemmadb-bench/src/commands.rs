@@ -42,7 +42,7 @@ const CORE: Command = Command {
 };
 
 /// All experiments, in the order in which `run` executes them.
-pub(crate) const COMMANDS: [Command; 11] = [
+pub(crate) const COMMANDS: [Command; 12] = [
     CORE,
     Command {
         name: "live",
@@ -142,6 +142,16 @@ pub(crate) const COMMANDS: [Command; 11] = [
         prose: include_str!("pages/http.md"),
         plots: charts::http,
         seconds: (60, 40),
+        ..CORE
+    },
+    Command {
+        name: "history",
+        title: "the past, backups, branches",
+        experiments: &["history"],
+        run: Bench::history,
+        settings: || "`Durability::None`; SQLite: as elsewhere, 15 indexes".to_owned(),
+        prose: include_str!("pages/history.md"),
+        seconds: (60, 600),
         ..CORE
     },
     Command {

@@ -97,6 +97,8 @@ enum Experiment {
     Encodings(Run),
     /// DODB's experiment: lookups of cars uncached, cached and in memory, compared with files and links
     Caches(Run),
+    /// What the past costs; reads as of a moment, backups, branches, restores
+    History(Run),
     /// Growth of one database to millions of documents: inserts, reads, opening, rebuilding, mixed load; many databases
     Growth {
         #[command(flatten)]
@@ -254,6 +256,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Experiment::Encodings(run) => measure(run, "encodings"),
         Experiment::Caches(run) => measure(run, "caches"),
+        Experiment::History(run) => measure(run, "history"),
         Experiment::ServeChild { directory, durability } => server::run_child(directory.clone(), durability),
         Experiment::Growth { run, options } => measure_with(run, "growth", options),
         Experiment::GrowthChild { request } => experiments::growth_child(request),

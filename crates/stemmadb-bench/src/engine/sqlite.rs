@@ -142,6 +142,13 @@ impl Sqlite {
         Ok(self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     }
 
+    /// Copies the database into the new file `path`.
+    pub(crate) fn vacuum_into(&self, path: &Path) -> Result<()> {
+        let name = path.to_str().ok_or("the path of a database is not Unicode")?;
+        self.connection.execute("VACUUM INTO ?1", [name])?;
+        Ok(())
+    }
+
     /// Returns the number of documents.
     pub(crate) fn document_count(&self) -> Result<u64> {
         let count: i64 = self.connection.query_row("SELECT count(*) FROM documents", [], |row| row.get(0))?;

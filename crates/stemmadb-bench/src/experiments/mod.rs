@@ -11,6 +11,7 @@ mod compression;
 mod encodings;
 mod field_queries;
 pub(crate) mod growth;
+mod history;
 mod http;
 mod import_memory;
 mod live;
@@ -135,6 +136,11 @@ impl Bench {
     /// Measures `caches`: lookups uncached, cached and in memory.
     pub(crate) fn caches(&mut self) -> Result<()> {
         caches::run(self)
+    }
+
+    /// Measures `history`: what the past costs.
+    pub(crate) fn history(&mut self) -> Result<()> {
+        history::run(self)
     }
 
     /// Measures `growth`: cost by number of documents.
@@ -280,6 +286,13 @@ pub(crate) mod tests {
         let mut bench = tiny(&[]);
         bench.caches().unwrap();
         assert_eq!(bench.results.rows().len(), 2 * (12 + 2));
+    }
+
+    #[test]
+    fn history_experiment_produces_all_rows() {
+        let mut bench = tiny(&[]);
+        bench.history().unwrap();
+        assert_eq!(bench.results.rows().len(), 9);
     }
 
     #[test]
