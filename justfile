@@ -61,7 +61,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-history nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
@@ -88,6 +88,10 @@ nightly-power images="1000000":
 # kill -9 under load.
 nightly-kill cycles="2000":
     STEMMA_KILLS={{cycles}} cargo test -p stemmadb --test kill -- --nocapture
+
+# The database as of earlier sequences, compared with copies taken then.
+nightly-history cases="2000":
+    STEMMA_HISTORY_CASES={{cases}} STEMMA_HISTORY_SEED=$RANDOM cargo test -p stemmadb --test history -- --nocapture
 
 # One flipped bit in the log or the tree.
 nightly-flips flips="50000":

@@ -188,7 +188,13 @@ impl History {
 
     /// Begins the file of a segment.
     pub(crate) fn writer(&self, segment: u32) -> Result<HistoryWriter<'_>> {
-        let made = self.vfs.create_dir_all(DIRECTORY).and_then(|()| self.vfs.create(UNFINISHED));
+        let made = self.vfs.create_dir_all(DIRECTORY).and_then(|()| match self.vfs.create(UNFINISHED) {
+            // A crash may have left one.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                self.vfs.remove(UNFINISHED).and_then(|()| self.vfs.create(UNFINISHED))
+            }
+            created => created,
+        });
         let file = made.map_err(|error| Error::io(format_args!("create {UNFINISHED}"), error))?;
         Ok(HistoryWriter {
             history: self,
