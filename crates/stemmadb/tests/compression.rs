@@ -189,7 +189,7 @@ fn compressed_documents_replicate_and_are_salvaged() {
     (0..DOCUMENTS).for_each(|number| assert_eq!(found[&id(number)], body(number, 1)));
 }
 
-/// Segments that are too small for each to repeat the dictionary.
+/// Segments that are too small for each to repeat the dictionary. The tree has it, too.
 #[test]
 fn lost_dictionary_is_an_error_that_names_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -204,6 +204,9 @@ fn lost_dictionary_is_an_error_that_names_it() {
         std::fs::remove_dir_all(&copy).ok();
         testing::copy_directory(&path, &copy).unwrap();
         std::fs::remove_file(copy.join("log").join(&segment)).unwrap();
+        let with_tree = stemmadb::salvage::salvage_database(&copy, |_| Ok(())).unwrap();
+        assert_eq!(with_tree.undecodable_count, 0, "{with_tree:?}");
+        std::fs::remove_dir_all(copy.join("tree")).unwrap();
         let report = stemmadb::salvage::salvage_database(&copy, |item| {
             if let Salvaged::Revision(revision) = item {
                 let number = revision.id.as_str().trim_start_matches("document-").parse().unwrap();
