@@ -132,7 +132,7 @@ impl KnownTarget {
 
 /// The ids of the log and of the database.
 fn ids(store: &Store) -> (String, String) {
-    let text = |id: DatabaseId| uuid::Uuid::from_bytes(id).simple().to_string();
+    let text = |id: DatabaseId| Uuid::from_bytes(id).simple().to_string();
     (text(store.parts.log.database_id()), text(store.parts.identity))
 }
 

@@ -196,9 +196,8 @@ impl Check<'_> {
     /// Reads the records of a retired segment that are kept for the past.
     fn history_file(&mut self, number: u32) -> Result<()> {
         let mut record_count = 0;
-        let seed = self.snapshot.parts.log.record_seed();
         let verified = self.snapshot.parts.log.history().records(number, &mut |position, bytes| {
-            let (record, _) = Record::decode(bytes, position, seed)?;
+            let (record, _) = self.snapshot.parts.record(bytes, position)?;
             if let Record::Revision(record) = record {
                 let packed = self.snapshot.parts.packed(&record, position)?;
                 PackedValue::new(&packed, &self.snapshot.parts.shapes)?.check()?;

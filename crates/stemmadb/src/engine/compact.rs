@@ -25,7 +25,7 @@ use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{Origin, PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
-use crate::log::{Digest, Frame, LogPosition, Payload, RecordSeed, RetiredFile, RetiredSegment, SegmentInfo};
+use crate::log::{Digest, Frame, LogPosition, OwnedFrame, Payload, RetiredFile, RetiredSegment, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::read::snapshot::Snapshot;
@@ -247,7 +247,7 @@ impl Store {
 
     /// Relocates the live records of several frames, and passes the replaced revisions on.
     fn relocate_group(&self, group: &FrameGroup, past: &mut PastKeeper<'_>) -> Result<()> {
-        let frames: Vec<Frame<'_>> = group.frames().collect();
+        let frames: Vec<Frame<'_>> = group.frames.iter().map(OwnedFrame::frame).collect();
         for (index, RecordLocation { position, length }) in self.relocate_frames(&frames)? {
             let Frame { position: start, payload, time_us, .. } = frames[index];
             let offset = (position.offset() - start.offset()) as usize;
@@ -348,35 +348,14 @@ impl ReplayMode {
 /// Copies of consecutive frames of a segment.
 #[derive(Default)]
 struct FrameGroup {
-    frames: Vec<(FrameBounds, Vec<u8>)>,
+    frames: Vec<OwnedFrame>,
     byte_count: usize,
-}
-
-/// A frame without its payload.
-struct FrameBounds {
-    position: LogPosition,
-    end: LogPosition,
-    first_sequence: Sequence,
-    time_us: u64,
-    seed: RecordSeed,
 }
 
 impl FrameGroup {
     fn add(&mut self, frame: &Frame<'_>) {
-        let Frame { position, end, first_sequence, time_us, seed, payload } = *frame;
-        self.frames.push((FrameBounds { position, end, first_sequence, time_us, seed }, payload.to_vec()));
-        self.byte_count += payload.len();
-    }
-
-    fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
-        self.frames.iter().map(|(bounds, payload)| Frame {
-            position: bounds.position,
-            end: bounds.end,
-            first_sequence: bounds.first_sequence,
-            time_us: bounds.time_us,
-            seed: bounds.seed,
-            payload,
-        })
+        self.frames.push(OwnedFrame::of(frame));
+        self.byte_count += frame.payload.len();
     }
 }
 
@@ -593,7 +572,7 @@ impl Relocation {
     ) -> Result<()> {
         let position = leaf.payload.position;
         let bytes = snapshot.leaf_record(&document.state, leaf)?;
-        let Record::Revision(record) = Record::decode(&bytes, position, snapshot.parts.log.record_seed())?.0 else {
+        let Record::Revision(record) = snapshot.parts.record(&bytes, position)?.0 else {
             return Err(Error::internal("the record of a leaf is not one of a revision"));
         };
         let time_us = if record.relocated { 0 } else { snapshot.segments.time_at(position)? };

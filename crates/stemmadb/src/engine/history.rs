@@ -130,8 +130,8 @@ impl Store {
         let log = &self.parts.log;
         let published = self.parts.publisher.published();
         // A crash may have ended a compaction before its segment was retired: the segment still has everything.
-        let segments: Vec<u32> = log.segments().iter().map(|segment| segment.number).collect();
-        let is_lost = |segment: &u32| !log.history().contains(*segment) && !segments.contains(segment);
+        let segments = log.segments_snapshot();
+        let is_lost = |segment: &u32| !segments.contains(*segment);
         let lost: Vec<u32> = files.iter().copied().filter(is_lost).collect();
         // If someone removed a file, nothing shows how far back the others reach without it.
         let stored = if lost.is_empty() { stored } else { Some(published) };

@@ -21,7 +21,7 @@ use crate::layout::meta::Checkpoint;
 use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::{CompressionSetting, Settings};
 use crate::layout::{FIRST_NUMBER, meta};
-use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition, RecordSeed, TimeSource};
+use crate::log::{Blobs, DatabaseId, Frame, Log, LogOptions, LogPosition, OwnedFrame, TimeSource};
 use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Progress;
 use crate::publish;
@@ -33,23 +33,6 @@ use crate::tree::Tree;
 use crate::value::{Body, Shapes};
 use crate::vfs::Vfs;
 use crate::{Error, Result};
-
-/// A frame buffered until the log is open, because replay reads older records through it.
-struct BufferedFrame {
-    position: LogPosition,
-    end: LogPosition,
-    first_sequence: Sequence,
-    time_us: u64,
-    seed: RecordSeed,
-    payload: Vec<u8>,
-}
-
-impl BufferedFrame {
-    fn frame(&self) -> Frame<'_> {
-        let BufferedFrame { position, end, first_sequence, time_us, seed, .. } = *self;
-        Frame { position, end, first_sequence, time_us, seed, payload: &self.payload }
-    }
-}
 
 /// The opened files of a store.
 struct StoreFiles {
@@ -143,7 +126,7 @@ impl Store {
 
         // 5. Scan the log for the settings in force, which may be newer than those in the tree.
         let mut prescan = match &built_with {
-            Some(built_with) => LogPrescan::scan_tail(&log, tail.iter().map(BufferedFrame::frame), built_with)?,
+            Some(built_with) => LogPrescan::scan_tail(&log, tail.iter().map(OwnedFrame::frame), built_with)?,
             None => LogPrescan::scan_log(&log, &state.shapes, &state.compression)?,
         };
         let settings = prescan.settings().map(Settings::decode).transpose()?;
@@ -455,7 +438,7 @@ fn open_log(
     vfs: Arc<dyn Vfs>,
     options: &crate::options::Options,
     checkpoint: Option<&Checkpoint>,
-) -> Result<(Log, Vec<BufferedFrame>)> {
+) -> Result<(Log, Vec<OwnedFrame>)> {
     let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
     let clock = options.clock.clone();
     let log_options = LogOptions {
@@ -468,14 +451,8 @@ fn open_log(
     let mut tail = Vec::new();
     let log = Log::open(vfs, log_options, &mut |frame| {
         if checkpoint.is_some() {
-            tail.push(BufferedFrame {
-                position: frame.position,
-                end: frame.end,
-                first_sequence: frame.first_sequence,
-                time_us: frame.time_us,
-                seed: frame.seed,
-                payload: frame.payload.to_vec(),
-            });
+            // Replay reads older records through the log, so it begins once the log is open.
+            tail.push(OwnedFrame::of(&frame));
         }
         Ok(())
     })?;

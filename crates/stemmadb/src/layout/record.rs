@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use crate::compression::{Dictionary, Method, StoredBody};
 use crate::index::DocumentNumber;
-use crate::log::{Digest, Frame, LogPosition, Payload, RecordSeed};
+use crate::log::{ChecksumSeed, Digest, Frame, LogPosition, Payload};
 use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
 use crate::varint;
@@ -195,7 +195,7 @@ impl Record<'_> {
     ///
     /// # Errors
     /// `Corrupt` if the checksum or the fields are wrong.
-    pub(crate) fn decode(bytes: &[u8], position: LogPosition, seed: RecordSeed) -> Result<(Record<'_>, usize)> {
+    pub(crate) fn decode(bytes: &[u8], position: LogPosition, seed: ChecksumSeed) -> Result<(Record<'_>, usize)> {
         let verified = verify(bytes, position, seed).ok_or_else(damaged);
         let decoded = verified.and_then(|(mut fields, _)| Ok((fields.record()?, fields.bytes.len())));
         decoded.map_err(|error| error.within(format!("log {position}")))
@@ -206,7 +206,7 @@ impl Record<'_> {
     pub(crate) fn find(
         bytes: &[u8],
         position: LogPosition,
-        seed: RecordSeed,
+        seed: ChecksumSeed,
         is_bound: bool,
     ) -> Option<(Record<'_>, usize)> {
         let (mut fields, is_found_bound) = verify(bytes, position, seed)?;
@@ -217,7 +217,7 @@ impl Record<'_> {
 
 /// The fields of the record at the start of `bytes`, if its checksum is right, and whether that holds only at
 /// `position`.
-fn verify(bytes: &[u8], position: LogPosition, seed: RecordSeed) -> Option<(Reader<'_>, bool)> {
+fn verify(bytes: &[u8], position: LogPosition, seed: ChecksumSeed) -> Option<(Reader<'_>, bool)> {
     let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
     let checksum = u32::from_be_bytes(*bytes.first_chunk::<CHECKSUM_BYTES>()?);
     let length = reader.length().ok()?;

@@ -157,7 +157,7 @@ impl LogTail {
         batch.bytes.resize(payload_at, 0);
         batch.bytes.extend_from_slice(payload);
         let bound = &mut batch.bytes[payload_at..];
-        self.format.record_seed().bind(bound, record_starts, position.advance(FRAME_HEADER_BYTES));
+        self.format.seed.bind(bound, record_starts, position.advance(FRAME_HEADER_BYTES));
         let header = FrameHeader {
             version: Version::CURRENT,
             kind,

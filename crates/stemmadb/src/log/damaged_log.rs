@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::frame::{ALIGNMENT, FrameFormat, FrameHeader, FrameKind, Version};
 use super::mark::ExpectedSegments;
-use super::payload::RecordSeed;
+use super::payload::ChecksumSeed;
 use super::position::LogPosition;
 use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name};
 use crate::vfs::{Vfs, VfsFile};
@@ -43,7 +43,7 @@ pub(crate) struct SurvivingPayload<'a> {
     pub(crate) is_of_this_use: bool,
     /// Whether the records are valid only at their positions.
     pub(crate) has_bound_records: bool,
-    pub(crate) seed: RecordSeed,
+    pub(crate) seed: ChecksumSeed,
 }
 
 /// A damaged log, opened for reading only.
@@ -168,7 +168,7 @@ impl Segment {
             is_whole,
             is_of_this_use: true,
             has_bound_records: self.format.version != Version::One,
-            seed: self.format.record_seed(),
+            seed: self.format.seed,
         }
     }
 

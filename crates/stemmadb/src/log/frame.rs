@@ -25,6 +25,7 @@
 
 use smallvec::SmallVec;
 
+use super::payload::ChecksumSeed;
 use super::position::LogPosition;
 use super::segment::DatabaseId;
 use crate::revision::Sequence;
@@ -87,12 +88,12 @@ impl Version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameFormat {
     pub(super) version: Version,
-    pub(super) seed: u32,
+    pub(super) seed: ChecksumSeed,
 }
 
 impl FrameFormat {
     pub(super) fn new(version: Version, database_id: &DatabaseId) -> Self {
-        FrameFormat { version, seed: crc32c::crc32c(database_id) }
+        FrameFormat { version, seed: ChecksumSeed::new(database_id) }
     }
 
     /// The format of the segments that this database writes.
@@ -158,18 +159,18 @@ impl FrameFormat {
         let bytes = bytes.get(..version.header_bytes() as usize)?;
         let covered = version.checksums_at() + 4;
         let mut remainder = !read_u32(bytes, covered);
-        for &byte in seeded_bytes(position, &bytes[..covered]).iter().rev() {
+        for &byte in position.to_u64().to_be_bytes().iter().chain(&bytes[..covered]).rev() {
             for _ in 0..8 {
                 let carried = remainder >> 31;
                 remainder = (remainder ^ (carried * POLYNOMIAL)) << 1 | carried;
             }
             remainder ^= u32::from(byte);
         }
-        Some(FrameFormat { version, seed: !remainder })
+        Some(FrameFormat { version, seed: ChecksumSeed(!remainder) })
     }
 
     fn header_checksum(self, position: LogPosition, covered: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.seed, &seeded_bytes(position, covered))
+        crc32c::crc32c_append(self.seed.mask_at(position), covered)
     }
 }
 
@@ -217,13 +218,6 @@ impl FrameHeader {
     }
 }
 
-/// The bytes covered by the header checksum, apart from the database id.
-fn seeded_bytes(position: LogPosition, covered: &[u8]) -> HeaderBytes {
-    let mut seeded = HeaderBytes::from_slice(&position.to_u64().to_be_bytes());
-    seeded.extend_from_slice(covered);
-    seeded
-}
-
 fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -236,8 +230,10 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const FORMATS: [FrameFormat; 2] =
-        [FrameFormat { version: Version::One, seed: 77 }, FrameFormat { version: Version::Two, seed: 77 }];
+    const FORMATS: [FrameFormat; 2] = [
+        FrameFormat { version: Version::One, seed: ChecksumSeed(77) },
+        FrameFormat { version: Version::Two, seed: ChecksumSeed(77) },
+    ];
 
     fn sample(version: Version) -> FrameHeader {
         FrameHeader {
@@ -260,7 +256,7 @@ mod tests {
             assert_eq!(format.decode(position, &bytes), Some(header));
             assert_eq!(format.decode(LogPosition::new(8, 4096), &bytes), None);
             assert_eq!(format.decode(LogPosition::new(7, 4104), &bytes), None);
-            assert_eq!(FrameFormat { seed: 78, ..format }.decode(position, &bytes), None);
+            assert_eq!(FrameFormat { seed: ChecksumSeed(78), ..format }.decode(position, &bytes), None);
             assert_eq!(format.decode(position, &bytes[1..]), None);
         }
     }
@@ -284,7 +280,7 @@ mod tests {
             let position = LogPosition::new(segment, offset);
             for seed in [77, 0, u32::MAX, crc32c::crc32c(b"a database's id!")] {
                 for version in [Version::One, Version::Two] {
-                    let format = FrameFormat { version, seed };
+                    let format = FrameFormat { version, seed: ChecksumSeed(seed) };
                     let bytes = format.encode(&sample(version), position);
                     assert_eq!(FrameFormat::of_header(version, position, &bytes), Some(format));
                 }

@@ -33,7 +33,7 @@ use super::LogPosition;
 use super::segment::{DatabaseId, damaged, parse_numbered};
 use crate::revision::Sequence;
 use crate::sync::{Mutex, RwLock};
-use crate::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::vfs::{Vfs, VfsFile, create_anew, read_exact_at};
 use crate::{Error, Result, varint};
 
 const DIRECTORY: &str = "history";
@@ -188,13 +188,7 @@ impl History {
 
     /// Begins the file of a segment.
     pub(crate) fn writer(&self, segment: u32) -> Result<HistoryWriter<'_>> {
-        let made = self.vfs.create_dir_all(DIRECTORY).and_then(|()| match self.vfs.create(UNFINISHED) {
-            // A crash may have left one.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                self.vfs.remove(UNFINISHED).and_then(|()| self.vfs.create(UNFINISHED))
-            }
-            created => created,
-        });
+        let made = self.vfs.create_dir_all(DIRECTORY).and_then(|()| create_anew(&*self.vfs, UNFINISHED));
         let file = made.map_err(|error| Error::io(format_args!("create {UNFINISHED}"), error))?;
         Ok(HistoryWriter {
             history: self,

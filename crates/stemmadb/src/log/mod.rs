@@ -61,7 +61,7 @@ pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use export::{ExportedSegment, FrameVisit, read_frames, segment_file_name};
 pub(crate) use history::{ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, verify_history};
-pub(crate) use payload::{Payload, RecordSeed};
+pub(crate) use payload::{ChecksumSeed, Payload};
 pub(crate) use position::LogPosition;
 pub(crate) use retire::{RetiredFile, RetiredSegment};
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
@@ -130,8 +130,26 @@ pub(crate) struct Frame<'a> {
     pub(crate) first_sequence: Sequence,
     /// The commit time, in microseconds since 1970; 0 for frames of versions that did not record it.
     pub(crate) time_us: u64,
-    pub(crate) seed: RecordSeed,
+    /// What the checksums of its records depend on.
+    pub(crate) seed: ChecksumSeed,
     pub(crate) payload: &'a [u8],
+}
+
+/// A copy of a frame.
+pub(crate) struct OwnedFrame {
+    /// The frame without its payload.
+    frame: Frame<'static>,
+    payload: Vec<u8>,
+}
+
+impl OwnedFrame {
+    pub(crate) fn of(frame: &Frame<'_>) -> Self {
+        OwnedFrame { frame: Frame { payload: &[], ..*frame }, payload: frame.payload.to_vec() }
+    }
+
+    pub(crate) fn frame(&self) -> Frame<'_> {
+        Frame { payload: &self.payload, ..self.frame }
+    }
 }
 
 /// The positions assigned to an appended frame.
@@ -270,9 +288,9 @@ impl Log {
         self.shared.database_id
     }
 
-    /// What the checksums of records depend on.
-    pub(crate) fn record_seed(&self) -> RecordSeed {
-        RecordSeed::new(&self.shared.database_id)
+    /// What the checksums of records depend on, apart from their positions.
+    pub(crate) fn checksum_seed(&self) -> ChecksumSeed {
+        self.shared.checksum_seed
     }
 
     /// Whether a write or flush has failed. If so, the log rejects writes until it is reopened.

@@ -4,7 +4,6 @@
 //! from the database's id and the record's position. So bytes that look like a record, in a document, in an attachment
 //! or left over from an earlier use of the file, are not valid where they are.
 
-use super::frame::FrameFormat;
 use super::position::LogPosition;
 use super::segment::DatabaseId;
 
@@ -45,16 +44,16 @@ impl From<&[u8]> for Payload {
     }
 }
 
-/// What the checksums of a database's records depend on, apart from their positions.
+/// What the checksums of a database's frames and records depend on, apart from their positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RecordSeed(u32);
+pub(crate) struct ChecksumSeed(pub(super) u32);
 
-impl RecordSeed {
+impl ChecksumSeed {
     pub(crate) fn new(database_id: &DatabaseId) -> Self {
-        RecordSeed(crc32c::crc32c(database_id))
+        ChecksumSeed(crc32c::crc32c(database_id))
     }
 
-    /// The mask of the checksum of a record at `position`.
+    /// The checksum that those of a frame's header at `position` continue, and the mask of those of records.
     pub(crate) fn mask_at(self, position: LogPosition) -> u32 {
         crc32c::crc32c_append(self.0, &position.to_u64().to_be_bytes())
     }
@@ -72,24 +71,19 @@ impl RecordSeed {
     }
 }
 
-impl FrameFormat {
-    pub(super) fn record_seed(self) -> RecordSeed {
-        RecordSeed(self.seed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::frame::FrameFormat;
     use super::*;
 
     #[test]
     fn a_mask_belongs_to_one_database_and_one_position() {
-        let seed = RecordSeed::new(&[7; 16]);
+        let seed = ChecksumSeed::new(&[7; 16]);
         let mask = seed.mask_at(LogPosition::new(3, 96));
         assert_ne!(mask, seed.mask_at(LogPosition::new(3, 97)));
         assert_ne!(mask, seed.mask_at(LogPosition::new(4, 96)));
-        assert_ne!(mask, RecordSeed::new(&[8; 16]).mask_at(LogPosition::new(3, 96)));
-        assert_eq!(mask, FrameFormat::current(&[7; 16]).record_seed().mask_at(LogPosition::new(3, 96)));
+        assert_ne!(mask, ChecksumSeed::new(&[8; 16]).mask_at(LogPosition::new(3, 96)));
+        assert_eq!(mask, FrameFormat::current(&[7; 16]).seed.mask_at(LogPosition::new(3, 96)));
     }
 
     #[test]
@@ -98,7 +92,7 @@ mod tests {
         for text in [b"0000first", b"0000other"] {
             assert_eq!(payload.add(|bytes| bytes.extend_from_slice(text)), 9);
         }
-        let (seed, position) = (RecordSeed::new(&[7; 16]), LogPosition::new(1, 96));
+        let (seed, position) = (ChecksumSeed::new(&[7; 16]), LogPosition::new(1, 96));
         let mut bound = payload.bytes.clone();
         seed.bind(&mut bound, &payload.starts, position);
         assert_eq!((&bound[4..9], &bound[13..]), (&b"first"[..], &b"other"[..]));

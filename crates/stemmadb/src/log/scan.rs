@@ -1,7 +1,7 @@
 //! Scanner that reads and verifies the frames of one segment file in order.
 
 use super::frame::{ALIGNMENT, FrameHeader};
-use super::payload::RecordSeed;
+use super::payload::ChecksumSeed;
 use super::position::LogPosition;
 use super::segment::Segment;
 use crate::Result;
@@ -14,7 +14,7 @@ const WINDOW_BYTES: usize = 256 * 1024;
 pub(super) struct ScannedFrame<'a> {
     pub(super) position: LogPosition,
     pub(super) header: FrameHeader,
-    pub(super) seed: RecordSeed,
+    pub(super) seed: ChecksumSeed,
     pub(super) payload: &'a [u8],
 }
 
@@ -46,7 +46,7 @@ impl<'a> Scanner<'a> {
     pub(super) fn frame_at(&mut self, offset: u32) -> Result<Option<ScannedFrame<'_>>> {
         let Some(header) = self.header_at(offset)? else { return Ok(None) };
         let position = LogPosition::new(self.segment.number, offset);
-        let seed = self.segment.format.record_seed();
+        let seed = self.segment.format.seed;
         let start = u64::from(offset + header.version.header_bytes());
         let payload = self.bytes(start, header.payload_bytes as usize)?;
         if payload.len() < header.payload_bytes as usize || crc32c::crc32c(payload) != header.payload_checksum {

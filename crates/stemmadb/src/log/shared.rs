@@ -13,7 +13,7 @@ use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameFormat, FrameKind, Versio
 use super::handles::Handles;
 use super::history::History;
 use super::mark::ExpectedSegments;
-use super::payload::Payload;
+use super::payload::{ChecksumSeed, Payload};
 use super::recovery::Recovered;
 use super::retire::FreeFile;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(super) vfs: Arc<dyn Vfs>,
     pub(super) handles: Arc<Handles>,
     pub(super) database_id: DatabaseId,
+    /// Derived from the id; reads need it.
+    pub(super) checksum_seed: ChecksumSeed,
     pub(super) segment_bytes: u32,
     now_us: TimeSource,
     pub(super) state: Mutex<LogState>,
@@ -104,6 +106,7 @@ impl Shared {
             vfs,
             handles,
             database_id: recovered.database_id,
+            checksum_seed: ChecksumSeed::new(&recovered.database_id),
             segment_bytes: options.segment_bytes,
             now_us: options.now_us.clone(),
             state: Mutex::new(LogState {

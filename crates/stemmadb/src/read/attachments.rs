@@ -50,7 +50,7 @@ impl Snapshot {
     pub(crate) fn read_logged_content(&self, digest: &Digest, location: RecordLocation) -> Result<BlobReader> {
         let RecordLocation { position, length } = location;
         let bytes = self.read_bytes(position, length)?;
-        match Record::decode(&bytes, position, self.parts.log.record_seed())? {
+        match self.parts.record(&bytes, position)? {
             (Record::Content { removed: false, digest: found, bytes: content, .. }, end) if found == *digest => {
                 let within = end - content.len()..end;
                 Ok(BlobReader::in_memory(format!("log {position}"), found, bytes, within))

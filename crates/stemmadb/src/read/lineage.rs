@@ -62,7 +62,7 @@ impl<'s> Lineage<'s> {
         let Some(location) = self.next.take() else { return Ok(None) };
         let RecordLocation { position, length } = location;
         let bytes = self.snapshot.read_bytes(position, length)?;
-        let (record, _) = Record::decode(&bytes, position, self.snapshot.parts.log.record_seed())?;
+        let (record, _) = self.snapshot.parts.record(&bytes, position)?;
         let Record::Revision(record) = record else { return Err(self.misplaced(position)) };
         let RevisionRecord { number, id, .. } = &record;
         if *number != self.number || *id != self.id.as_str() {

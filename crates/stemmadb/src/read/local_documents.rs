@@ -27,9 +27,7 @@ impl Snapshot {
                 continue;
             }
             let bytes = self.read_bytes(row.position, row.length)?;
-            if let Record::Local { id, body, .. } =
-                Record::decode(&bytes, row.position, self.parts.log.record_seed())?.0
-            {
+            if let Record::Local { id, body, .. } = self.parts.record(&bytes, row.position)?.0 {
                 found.insert(id.to_owned(), PackedValue::new(body, &self.parts.shapes)?.to_value()?);
             }
         }

@@ -7,7 +7,7 @@ use crate::cache::{CachedResult, ReadCaches};
 use crate::compression::{DocumentCompression, PackedBytes, StoredBody};
 use crate::document::Document;
 use crate::index::{DeclaredIndexes, PathNumber, Paths, Policy};
-use crate::layout::record::RevisionRecord;
+use crate::layout::record::{Record, RevisionRecord};
 use crate::layout::settings::CompressionSetting;
 use crate::log::{Blobs, DatabaseId, Log, LogPosition};
 use crate::options::Options;
@@ -90,6 +90,14 @@ impl StoreParts {
                 Body::new(packed.map_err(|error| error.within(format!("log {position}")))?)
             }
         })
+    }
+
+    /// The record in `bytes`, which were read at `position`, with its length.
+    ///
+    /// # Errors
+    /// Those of [`Record::decode`].
+    pub(crate) fn record<'b>(&self, bytes: &'b [u8], position: LogPosition) -> Result<(Record<'b>, usize)> {
+        Record::decode(bytes, position, self.log.checksum_seed())
     }
 
     /// The packed body in the record at `position`.

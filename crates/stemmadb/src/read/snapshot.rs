@@ -190,7 +190,7 @@ impl Snapshot {
             return Ok(None);
         }
         let bytes = self.read_bytes(row.position, row.length)?;
-        match Record::decode(&bytes, row.position, self.parts.log.record_seed())?.0 {
+        match self.parts.record(&bytes, row.position)?.0 {
             Record::Local { id: found, body, .. } if found == id => {
                 let start = bytes.len() - body.len();
                 Ok(Some((row.generation, Body::within(bytes, start))))
@@ -313,7 +313,7 @@ impl Snapshot {
     pub(crate) fn leaf_record(&self, state: &DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Arc<[u8]>> {
         let StoredRevision { position, length, .. } = leaf.payload;
         let bytes = self.read_bytes(position, length)?;
-        let decoded = Record::decode(&bytes, position, self.parts.log.record_seed())?;
+        let decoded = self.parts.record(&bytes, position)?;
         match decoded.0 {
             Record::Revision(record) if record.number == state.number && record.path[0] == leaf.revision => {}
             _ => return Err(self.misplaced_document(position, state.id.as_str())),
@@ -346,7 +346,7 @@ impl Snapshot {
         number: DocumentNumber,
         sequence: Sequence,
     ) -> Result<Document> {
-        let (record, _) = Record::decode(&bytes, position, self.parts.log.record_seed())?;
+        let (record, _) = self.parts.record(&bytes, position)?;
         match record {
             Record::Revision(RevisionRecord { deleted, number: found, id: found_id, path, body, .. })
                 if found == number && found_id == id.as_str() =>
@@ -362,7 +362,7 @@ impl Snapshot {
     pub(crate) fn verify_snapshot_record(&self, state: &DocumentState) -> Result<()> {
         let ReplayMode::Snapshot(RecordLocation { position, length }) = state.replay_mode else { return Ok(()) };
         let bytes = self.read_bytes(position, length)?;
-        match Record::decode(&bytes, position, self.parts.log.record_seed())?.0 {
+        match self.parts.record(&bytes, position)?.0 {
             Record::Snapshot { number, row } if number == state.number => DocumentRow::decode(row)?.state(number)?,
             _ => return Err(self.misplaced_document(position, state.id.as_str())),
         };

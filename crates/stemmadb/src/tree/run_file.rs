@@ -35,7 +35,7 @@ use super::directory::TreeDirectory;
 use super::{FORMAT_VERSION, KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
 use crate::compression::{Compression, Method, compress, decompress};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::vfs::{CachedFile, VfsFile, read_exact_at};
+use crate::vfs::{CachedFile, VfsFile, create_anew, read_exact_at};
 use crate::{Error, Result, varint};
 
 const MAGIC: &[u8; 8] = b"STEMMRUN";
@@ -136,13 +136,7 @@ impl RunWriter {
         compression: Compression,
     ) -> Result<Self> {
         let (vfs, path) = (&directory.vfs, directory.file_path(number));
-        let created = match vfs.create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                vfs.remove(&path).and_then(|()| vfs.create(&path))
-            }
-            created => created,
-        };
-        let file = created.map_err(|error| Error::io(format_args!("create {path}"), error))?;
+        let file = create_anew(&**vfs, &path).map_err(|error| Error::io(format_args!("create {path}"), error))?;
         Ok(RunWriter {
             directory,
             is_finished: false,

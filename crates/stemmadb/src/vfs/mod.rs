@@ -147,6 +147,14 @@ impl Drop for DatabaseLock {
     }
 }
 
+/// Creates an empty file in place of one that a crash may have left under its name.
+pub(crate) fn create_anew(vfs: &dyn Vfs, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+    match vfs.create(name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => vfs.remove(name).and_then(|()| vfs.create(name)),
+        created => created,
+    }
+}
+
 /// Reads exactly `buffer.len()` bytes; [`io::ErrorKind::UnexpectedEof`] if the file ends earlier.
 pub(crate) fn read_exact_at(file: &dyn VfsFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let read = file.read_at(buffer, offset)?;

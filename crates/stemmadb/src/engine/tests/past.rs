@@ -37,7 +37,7 @@ fn a_compaction_that_fails_anywhere_keeps_the_past() {
         assert_eq!(past.find(crate::field("edit").eq(1)).count().unwrap(), 20, "change {nth} failed");
         let report = db.maintenance().check().unwrap();
         assert!(report.is_sound(), "change {nth} failed: {:?}", report.damages);
-        // What it left behind is in nobody's way.
+        // Its leftovers don't prevent the next compaction.
         db.maintenance().compact().unwrap_or_else(|error| panic!("change {nth} failed, and then: {error:?}"));
         assert_eq!(db.history().oldest(), Sequence::ZERO, "change {nth} failed");
         if is_compacted {
