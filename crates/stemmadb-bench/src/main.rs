@@ -97,7 +97,7 @@ enum Experiment {
     Encodings(Run),
     /// DODB's experiment: lookups of cars uncached, cached and in memory, compared with files and links
     Caches(Run),
-    /// What the past costs; reads as of a moment, backups, branches, restores
+    /// The cost of keeping the past; reads as of a sequence, backups, branches, restores
     History(Run),
     /// Growth of one database to millions of documents: inserts, reads, opening, rebuilding, mixed load; many databases
     Growth {

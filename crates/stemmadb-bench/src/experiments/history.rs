@@ -1,11 +1,11 @@
-//! History: what the past costs the present, reads of the past, backups, branches and restores.
+//! History: the cost of keeping the past, reads of the past, backups, branches and restores.
 
 use std::path::Path;
 use std::time::Instant;
 
 use stemmadb::backup::{At, DirectoryTarget, RestoreOptions, restore};
 use stemmadb::past::Retention;
-use stemmadb::{Durability, Selector, Sequence, Snapshot, field};
+use stemmadb::{Durability, Selector, Sequence, Snapshot, Value, field};
 
 use super::{BATCH_COUNT, Bench, SEED, all_indexed};
 use crate::Result;
@@ -19,7 +19,7 @@ use crate::workload::{Corpus, OF_A_THOUSAND, Records};
 const OFF: &str = "history-off";
 /// The name of the newest state.
 const PRESENT: &str = "present";
-/// One document of so many is replaced after the moment that is read.
+/// One document of so many is replaced after the sequence that is read.
 const REPLACED_SHARE: u64 = 100;
 /// Reads by id for one sample.
 const GET_COUNT: usize = 1_000;
@@ -105,9 +105,11 @@ fn reads(bench: &mut Bench, corpus: &Corpus, path: &Path, then: Sequence) -> Res
     let stemma = Stemma::open(path, false, Caching::Default)?;
     let db = stemma.database();
     let (past, present) = (db.as_of(then)?, db.snapshot()?);
-    let condition = field(OF_A_THOUSAND[0]).eq(7);
+    let last: Value = Value::parse(corpus.json(corpus.len() - 1).as_bytes())?;
+    let city = last.get(OF_A_THOUSAND[0]).ok_or("a document has no city")?;
+    let condition = field(OF_A_THOUSAND[0]).eq(city.clone());
     let (count, replaced) = (past.find(condition.clone()).count()?, past.find(field("replaced").exists()).count()?);
-    if (count, replaced) != (present.find(condition.clone()).count()?, 0) {
+    if count == 0 || (count, replaced) != (present.find(condition.clone()).count()?, 0) {
         return Err(format!("the past has {count} documents of a condition, and {replaced} that are newer").into());
     }
     let stopwatch = Stopwatch::new(bench.clock);

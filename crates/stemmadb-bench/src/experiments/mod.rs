@@ -138,7 +138,7 @@ impl Bench {
         caches::run(self)
     }
 
-    /// Measures `history`: what the past costs.
+    /// Measures `history`: the cost of keeping the past.
     pub(crate) fn history(&mut self) -> Result<()> {
         history::run(self)
     }
