@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
 pub(crate) use backup::{Backup, Branch, Follow, Restore};
-pub(crate) use history::{AsOfArgument, Diff, History, Log, Revert, Undelete};
+pub(crate) use history::{AsOfArgument, Diff, History, Kept, Log, Revert, Undelete};
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
 pub(crate) use mirror::Mirror;
@@ -668,6 +668,7 @@ pub(crate) struct Shell {
     stemma view shop.stemma sales --prefix '[\"tea\"]' --reduce\n  \
     stemma view shop.stemma sales --from '[\"tea\", 20]' --to '[\"tea\", 30]' --reduce\n  \
     stemma view shop.stemma sales --group-level 1\n  \
+    stemma view shop.stemma sales --reduce --as-of -1d   # today's definition, yesterday's documents\n  \
     stemma view shop.stemma sales --drop\n\n\
     A definition has a `key` (a path or an array of paths) and optionally a `value` (a path, or an array or object of \
     paths), `where` (a selector), `unnest` (a path to an array: each element, written as @, becomes a row), `reduce` \
@@ -686,6 +687,8 @@ pub(crate) struct View {
     pub(crate) drop: bool,
     #[command(flatten)]
     pub(crate) query: ViewQuery,
+    #[command(flatten)]
+    pub(crate) past: AsOfArgument,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }

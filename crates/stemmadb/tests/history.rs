@@ -6,9 +6,37 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb::past::{At, Difference, Retention};
 use stemmadb::testing::Random;
-use stemmadb::{Clock, Database, Durability, Edit, ErrorKind, Options, Sequence, Snapshot, field};
+use stemmadb::{
+    Clock, Database, Document, Durability, Edit, Emitter, ErrorKind, Options, Reduction, Sequence, Snapshot, View,
+    field,
+};
 
 type Documents = BTreeMap<String, Value>;
+
+/// `n` of each document by its first tag, with the sums.
+struct ByTag;
+
+impl View for ByTag {
+    type Key = String;
+    type Value = u64;
+    type Reduced = u64;
+
+    fn name(&self) -> &str {
+        "by tag"
+    }
+
+    fn map(&self, document: &Document, rows: &mut Emitter<'_, String, u64>) -> stemmadb::Result<()> {
+        let body = document.to::<Value>()?;
+        if let (Some(tag), Some(n)) = (body["tags"].get(0), body["n"].as_u64()) {
+            rows.emit(tag.as_str().unwrap().to_owned(), n);
+        }
+        Ok(())
+    }
+
+    fn reduction(&self) -> Reduction {
+        Reduction::Sum
+    }
+}
 
 fn options(clock: &Clock) -> Options {
     Options::new()
@@ -41,7 +69,9 @@ fn write(db: &Database, random: &mut Random, documents: &mut Documents) {
 }
 
 /// Compares everything that a snapshot answers with a copy of the documents.
-fn compare(snapshot: &Snapshot, expected: &Documents, random: &mut Random) {
+fn compare(db: &Database, at: impl Into<At>, expected: &Documents, random: &mut Random) {
+    let snapshot = &db.as_of(at).unwrap();
+    compare_view(db, snapshot, expected);
     let at = snapshot.sequence();
     for number in 0..40 {
         let id = format!("d{number:02}");
@@ -64,6 +94,28 @@ fn compare(snapshot: &Snapshot, expected: &Documents, random: &mut Random) {
     assert!(listed.iter().eq(expected.keys()), "list as of {at}");
 }
 
+fn compare_view(db: &Database, past: &Snapshot, expected: &Documents) {
+    let mut rows: Vec<(String, String, u64)> = Vec::new();
+    for (id, body) in expected {
+        if let Some(tag) = body["tags"].get(0) {
+            rows.push((tag.as_str().unwrap().to_owned(), id.clone(), body["n"].as_u64().unwrap()));
+        }
+    }
+    rows.sort();
+    let query = || db.view(ByTag).unwrap().query().as_of(past);
+    let mut found: Vec<(String, String, u64)> =
+        query().rows().unwrap().map(|row| row.unwrap()).map(|row| (row.key, row.id.to_string(), row.value)).collect();
+    found.sort();
+    let at = past.sequence();
+    assert_eq!(found, rows, "rows as of {at}");
+    let sum = |tag: &str| rows.iter().filter(|row| row.0 == tag).map(|row| row.2).sum::<u64>();
+    for group in query().group().unwrap() {
+        let (tag, reduced) = group.unwrap();
+        assert_eq!(reduced, sum(&tag), "the sum of {tag} as of {at}");
+    }
+    assert_eq!(query().reduce().unwrap().unwrap_or(0), rows.iter().map(|row| row.2).sum::<u64>(), "sum as of {at}");
+}
+
 fn run(seed: u64) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
@@ -81,7 +133,9 @@ fn run(seed: u64) {
         match random.below(60) {
             0 => _ = db.maintenance().compact().unwrap(),
             1 | 2 => db.maintenance().checkpoint().unwrap(),
-            3 => {
+            // The view of the present is ahead of the past.
+            3 => db.view(ByTag).unwrap().update().unwrap(),
+            4 => {
                 db.close().unwrap();
                 if random.below(2) == 0 {
                     std::fs::remove_dir_all(path.join("tree")).unwrap();
@@ -92,7 +146,7 @@ fn run(seed: u64) {
         }
         if step % 40 == 39 {
             for (at, expected) in &copies {
-                compare(&db.as_of(*at).unwrap(), expected, &mut random);
+                compare(&db, *at, expected, &mut random);
             }
         }
     }
@@ -100,9 +154,9 @@ fn run(seed: u64) {
     assert!(db.history().byte_count() > 0, "compaction wrote history files");
     assert_eq!(db.history().oldest(), Sequence::ZERO);
     for (at, expected) in &copies {
-        compare(&db.as_of(*at).unwrap(), expected, &mut random);
+        compare(&db, *at, expected, &mut random);
     }
-    compare(&db.as_of(Sequence::ZERO).unwrap(), &Documents::new(), &mut random);
+    compare(&db, Sequence::ZERO, &Documents::new(), &mut random);
     assert!(db.maintenance().check().unwrap().is_sound());
     differences_lead_from_each_copy_to_the_next(&db, &copies);
 }
@@ -309,4 +363,158 @@ fn deletions_and_changes_are_taken_back_with_attachments() {
     assert!(db.get("new").unwrap().is_none() && db.get("d").unwrap().is_none());
     assert_eq!(db.find(field("n").exists()).count().unwrap(), 10);
     assert_eq!(db.history().undelete("never").unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// Reads all pages of two rows, and writes in between.
+fn paged(db: &Database) -> Vec<String> {
+    let (mut ids, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let find = db.find(field("n").lt(100)).sort("n").limit(2);
+        let mut page = match &after {
+            Some(token) => find.after(token.clone()),
+            None => find,
+        }
+        .ids()
+        .unwrap();
+        ids.extend(page.by_ref().map(|id| id.unwrap().to_string()));
+        let Some(token) = page.token().unwrap() else { return ids };
+        after = Some(token);
+        db.delete_where(field("_id").eq(ids.last().unwrap().as_str())).unwrap();
+        db.upsert(&format!("new{}", ids.len()), &json!({"n": 50 + ids.len()})).unwrap();
+        db.maintenance().checkpoint().unwrap();
+    }
+}
+
+#[test]
+fn pages_agree_if_the_past_is_kept() {
+    let expected: Vec<String> = (0..6).map(|number| format!("d{number}")).collect();
+    for keeps in [true, false] {
+        let db = Database::in_memory_with(options(&Clock::fixed_at(0))).unwrap();
+        if keeps {
+            db.history().keep(Retention::Everything).unwrap();
+        }
+        for number in 0..6 {
+            db.insert(&format!("d{number}"), &json!({"n": number})).unwrap();
+        }
+        let ids = paged(&db);
+        assert_eq!(ids == expected, keeps, "{ids:?}");
+    }
+}
+
+#[test]
+fn a_page_beyond_the_history_is_refused() {
+    let db = Database::in_memory_with(options(&Clock::fixed_at(0))).unwrap();
+    db.history().keep(Retention::Bytes(1)).unwrap();
+    for number in 0..6 {
+        db.insert(&format!("d{number}"), &json!({"n": number})).unwrap();
+    }
+    let find = || db.find(field("n").lt(100)).sort("_id").limit(2);
+    let mut page = find().ids().unwrap();
+    assert_eq!(page.by_ref().count(), 2);
+    let token = page.token().unwrap().unwrap();
+    churn(&db, 1);
+    assert_eq!(find().after(token.clone()).ids().err().unwrap().kind(), ErrorKind::NotFound);
+    // Nothing is kept any more, so pages show the newest state.
+    db.history().keep(Retention::Nothing).unwrap();
+    assert_eq!(find().after(token).ids().unwrap().count(), 2);
+}
+
+/// The values of `n` in the stored revisions of a document, the newest first.
+fn stored(db: &Database, id: &str) -> Vec<Value> {
+    let revisions = db.history().revisions(id).unwrap();
+    revisions.into_iter().map(|revision| revision.document.to::<Value>().unwrap()["n"].clone()).collect()
+}
+
+/// Replaces each of these documents `count` times, and compacts.
+fn replace_all(db: &Database, ids: &[&str], count: u64) {
+    for number in 0..count {
+        for id in ids {
+            db.upsert(id, &json!({"n": number, "pad": "z".repeat(700)})).unwrap();
+        }
+    }
+    db.maintenance().compact().unwrap();
+}
+
+#[test]
+fn a_number_of_revisions_is_kept_and_older_ones_are_reclaimed() {
+    let db = Database::in_memory_with(options(&Clock::fixed_at(0))).unwrap();
+    db.history().keep(Retention::Revisions(3)).unwrap();
+    db.upsert("rare", &json!({"n": "first"})).unwrap();
+    let then = db.sequence();
+    db.upsert("rare", &json!({"n": "second"})).unwrap();
+    let mut largest = 0;
+    for round in 0..8 {
+        replace_all(&db, &["often", "other"], 200);
+        assert_eq!(stored(&db, "often"), [199, 198, 197, 196], "round {round}");
+        assert_eq!(stored(&db, "rare"), ["second", "first"]);
+        largest = largest.max(db.history().byte_count());
+        if round == 3 {
+            largest = db.history().byte_count();
+        }
+    }
+    assert!(db.history().byte_count() <= largest, "history grows: {} bytes", db.history().byte_count());
+    // The database as a whole can't be read as of then, the document can.
+    assert_eq!(db.as_of(then).unwrap_err().kind(), ErrorKind::NotFound);
+    let history = db.history();
+    assert_eq!(history.document_at("rare", then).unwrap().unwrap().to_json().unwrap(), r#"{"n":"first"}"#);
+    assert!(history.document_at("rare", Sequence::ZERO).unwrap().is_none(), "it did not exist");
+    assert_eq!(history.document_at("often", Sequence::new(10)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(history.document_at("never", then).unwrap().is_none());
+    db.delete_where(field("_id").eq("rare")).unwrap();
+    assert!(history.document_at("rare", db.sequence()).unwrap().is_none(), "it is deleted");
+    assert!(db.maintenance().check().unwrap().is_sound());
+    // Fewer are reclaimed at once.
+    history.keep(Retention::Revisions(1)).unwrap();
+    assert_eq!(stored(&db, "often"), [199, 198]);
+}
+
+#[test]
+fn prefixes_have_retentions_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let clock = Clock::fixed_at(1_790_000_000_000);
+    let mut db = Database::open_with(&path, options(&clock)).unwrap();
+    db.history().keep(Retention::Everything).unwrap();
+    db.history().keep_of_prefix("s:", Some(Retention::Nothing)).unwrap();
+    db.history().keep_of_prefix("s:audit:", Some(Retention::Revisions(2))).unwrap();
+    for refused in [
+        db.history().keep_of_prefix("", Some(Retention::Nothing)),
+        db.history().keep_of_prefix("x", Some(Retention::Bytes(1))),
+        db.history().keep_of_prefix(&"x".repeat(201), None),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let ids = ["s:1", "s:audit:1", "other"];
+    for id in ids {
+        db.insert(id, &json!({"n": "first"})).unwrap();
+    }
+    let then = db.sequence();
+    replace_all(&db, &ids, 100);
+    for _ in 0..2 {
+        assert_eq!(stored(&db, "s:1"), [99]);
+        assert_eq!(stored(&db, "s:audit:1"), [99, 98, 97]);
+        assert_eq!(stored(&db, "other").len(), 101);
+        // The past has what is kept of it.
+        let past = db.as_of(then).unwrap();
+        assert_eq!(past.list().run().map(|row| row.unwrap().id.to_string()).collect::<Vec<_>>(), ["other"]);
+        assert_eq!(past.find(field("n").eq("first")).count().unwrap(), 1);
+        assert_eq!(db.history().oldest(), Sequence::ZERO);
+        assert!(db.maintenance().check().unwrap().is_sound());
+        db.close().unwrap();
+        std::fs::remove_dir_all(path.join("tree")).unwrap();
+        db = Database::open_with(&path, options(&clock)).unwrap();
+        assert_eq!(db.history().prefixes().len(), 2);
+    }
+    // Without its own retention, a prefix has that of the database.
+    db.history().keep(Retention::Nothing).unwrap();
+    db.history().keep_of_prefix("other", Some(Retention::For(Duration::from_secs(60)))).unwrap();
+    replace_all(&db, &ids, 100);
+    assert!(stored(&db, "other").len() >= 100, "replaced a moment ago");
+    clock.set(1_790_000_000_000 + 120_000);
+    replace_all(&db, &["s:1"], 300);
+    assert_eq!(stored(&db, "other"), [99], "replaced two minutes ago");
+    for (prefix, _) in db.history().prefixes() {
+        db.history().keep_of_prefix(&prefix, None).unwrap();
+    }
+    assert_eq!(db.history().byte_count(), 0);
 }

@@ -274,7 +274,8 @@ fn can_mount() -> bool {
 /// Runs a scenario on its own small file system, if mounting is possible.
 fn on_small_disk(megabytes: u32, name: &str) {
     if !can_mount() {
-        println!("skipped: mounting is not possible here (unshare -rm)");
+        // Not captured, unlike `println!`: a skipped test is reported also if it passes.
+        writeln!(std::io::stderr(), "{name}: skipped, mounting is not possible here (unshare -rm)").unwrap();
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -213,6 +213,7 @@ fn commerce(rows: &[&ResultRow]) -> String {
         ("PostgreSQL", &["postgresql", "postgresql-tcp"]),
         ("SQLite", &["sqlite"]),
         ("PostgreSQL, literal", &["postgresql-literal"]),
+        ("BonsaiDb", &["bonsaidb", "bonsaidb-websocket"]),
         ("bare flushes", &["bare-flush"]),
     ];
     let mut text =

@@ -104,14 +104,21 @@ pub(crate) struct Revert {
 #[command(after_long_help = "Examples:\n\n  \
     stemma history library.stemma --keep 30d\n  \
     stemma history library.stemma --keep 500MB\n  \
+    stemma history library.stemma --keep '5 revisions'\n  \
+    stemma history library.stemma --prefix session: --keep nothing\n  \
+    stemma history library.stemma --prefix session: --keep default\n  \
     stemma history library.stemma --pin audit-2026 --at 2026-11-24T12:00:00Z\n  \
     stemma history library.stemma --release audit-2026")]
 pub(crate) struct History {
     /// The database directory
     pub(crate) database: PathBuf,
-    /// Keep this much of the past: a time such as 12h or 30d, a size such as 500MB, everything, or nothing
+    /// Keep this much of the past: a time such as 12h or 30d, a number of revisions of each document such as
+    /// '5 revisions', a size such as 500MB, everything, or nothing
     #[arg(long, value_name = "HOW MUCH", value_parser = parse_retention)]
-    pub(crate) keep: Option<Retention>,
+    pub(crate) keep: Option<Kept>,
+    /// --keep concerns only documents whose ids begin with this; with --keep default, they lose their own setting
+    #[arg(long, value_name = "PREFIX", requires = "keep")]
+    pub(crate) prefix: Option<String>,
     /// Keep a point in the past readable under this name
     #[arg(long, value_name = "NAME")]
     pub(crate) pin: Option<String>,
@@ -125,15 +132,32 @@ pub(crate) struct History {
     pub(crate) output: OutputOptions,
 }
 
+/// How much of the past is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Of a prefix: as much as of all documents.
+    Default,
+    Retention(Retention),
+}
+
 /// Parses how much of the past is kept.
-fn parse_retention(text: &str) -> Result<Retention, String> {
-    let malformed = || format!("{text:?} is not a time such as 30d, a size such as 500MB, everything, or nothing");
+fn parse_retention(text: &str) -> Result<Kept, String> {
+    let malformed = || {
+        format!(
+            "{text:?} is not a time such as 30d, a number such as '5 revisions', a size such as 500MB, everything, or \
+             nothing"
+        )
+    };
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let number = || text[..end].parse::<u64>().map_err(|_| malformed());
     let seconds =
         |unit: u64| Ok(Retention::For(Duration::from_secs(number()?.checked_mul(unit).ok_or_else(malformed)?)));
     let bytes = |unit: u64| Ok(Retention::Bytes(number()?.checked_mul(unit).ok_or_else(malformed)?));
-    match &text[end..] {
+    let retention: Result<Retention, String> = match text[end..].trim_start() {
+        "default" if end == 0 => return Ok(Kept::Default),
+        "revision" | "revisions" => {
+            Ok(Retention::Revisions(number().and_then(|count| u32::try_from(count).map_err(|_| malformed()))?))
+        }
         "everything" if end == 0 => Ok(Retention::Everything),
         "nothing" if end == 0 => Ok(Retention::Nothing),
         "s" => seconds(1),
@@ -145,5 +169,6 @@ fn parse_retention(text: &str) -> Result<Retention, String> {
         "MB" => bytes(1_000_000),
         "GB" => bytes(1_000_000_000),
         _ => Err(malformed()),
-    }
+    };
+    retention.map(Kept::Retention)
 }

@@ -4,8 +4,8 @@ use stemmadb::past::At;
 use stemmadb::{Object, Value};
 
 use super::{Session, selector, write_result};
-use crate::arguments::{Diff, History, Log, OutputOptions, Revert, Undelete};
-use crate::failure::Result;
+use crate::arguments::{Diff, History, Kept, Log, OutputOptions, Revert, Undelete};
+use crate::failure::{Failure, Result};
 use crate::output::{OutputFormat, Printer};
 use crate::shell::interrupt;
 
@@ -56,8 +56,15 @@ pub(super) fn history(history: &History, session: Session<'_>) -> Result<()> {
         if let Some(name) = &history.pin {
             db.pin_history(name, history.at.unwrap_or(At::Sequence(stemmadb::Sequence::new(db.sequence()))))?;
         }
-        if let Some(retention) = history.keep {
-            db.keep_history(retention)?;
+        match (history.keep, &history.prefix) {
+            (None, _) => {}
+            (Some(Kept::Default), None) => {
+                let hint = "give a time, a number of revisions, a size, everything or nothing";
+                return Err(Failure::usage("`--keep default` needs --prefix").with_hint(hint));
+            }
+            (Some(Kept::Default), Some(prefix)) => db.keep_history_of_prefix(prefix, None)?,
+            (Some(Kept::Retention(retention)), Some(prefix)) => db.keep_history_of_prefix(prefix, Some(retention))?,
+            (Some(Kept::Retention(retention)), None) => db.keep_history(retention)?,
         }
         Ok(db.history_settings())
     })?;

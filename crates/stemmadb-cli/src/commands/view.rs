@@ -5,7 +5,7 @@ use stemmadb::{Access, Object, Value};
 use super::{Session, argument};
 use crate::arguments::{View, ViewQuery, ViewUpdate};
 use crate::database::{Database, ViewKeys, ViewOutput, ViewRequest};
-use crate::failure::{self, Result};
+use crate::failure::{self, Failure, Result};
 use crate::output::{OutputFormat, Printer};
 use crate::shell::interrupt;
 
@@ -13,6 +13,10 @@ use crate::shell::interrupt;
 pub(super) fn run(view: &View, session: Session<'_>) -> Result<()> {
     let mut printer = Printer::new(OutputFormat::choose(view.output, OutputFormat::Table));
     let Some(name) = view.name.as_deref() else {
+        if view.past.as_of.is_some() {
+            let hint = format!("name a view: `stemma view {} NAME --as-of WHEN`", view.database.display());
+            return Err(Failure::usage("the list of views has no past").with_hint(hint));
+        }
         session.with(&view.database, |db| db.views()?.into_iter().try_for_each(|view| printer.row(view)))?;
         return printer.flush();
     };
@@ -26,7 +30,7 @@ pub(super) fn run(view: &View, session: Session<'_>) -> Result<()> {
         return session.with(&view.database, |db| db.drop_view(name));
     }
     let request = request(&view.query)?;
-    session.with(&view.database, |db| print_view(db, name, &request, &mut printer))?;
+    session.with_past(&view.database, view.past, |db| print_view(db, name, &request, &mut printer))?;
     printer.flush()
 }
 

@@ -67,6 +67,11 @@ impl Database {
         Ok(self.inner.history().keep(retention)?)
     }
 
+    /// Sets how much of the past is kept of documents whose ids have a prefix.
+    pub(crate) fn keep_history_of_prefix(&self, prefix: &str, retention: Option<Retention>) -> Result<()> {
+        Ok(self.inner.history().keep_of_prefix(prefix, retention)?)
+    }
+
     /// Keeps a point in the past readable under a name.
     pub(crate) fn pin_history(&self, name: &str, at: At) -> Result<()> {
         Ok(self.inner.history().pin(name, at).map(|_| ())?)
@@ -80,21 +85,30 @@ impl Database {
     /// What is kept of the past.
     pub(crate) fn history_settings(&self) -> Object {
         let history = self.inner.history();
-        let keep = match history.retention() {
-            Retention::Nothing => "nothing".to_owned(),
-            Retention::For(time) => format!("{} s", time.as_secs()),
-            Retention::Bytes(bytes) => format!("{bytes} bytes"),
-            Retention::Everything => "everything".to_owned(),
-            _ => "unknown".to_owned(),
-        };
+        let prefixes: Object =
+            history.prefixes().into_iter().map(|(prefix, kept)| (prefix, Value::from(retention_text(kept)))).collect();
         let pins: Object = history.pins().into_iter().map(|(name, at)| (name, Value::from(at.get()))).collect();
         let mut row = Object::new();
-        row.insert("keep", keep);
+        row.insert("keep", retention_text(history.retention()));
+        if !prefixes.is_empty() {
+            row.insert("prefixes", Value::Object(prefixes));
+        }
         row.insert("oldest", Value::from(history.oldest().get()));
         row.insert("newest", Value::from(self.inner.sequence().get()));
         row.insert("history_bytes", Value::from(history.byte_count()));
         row.insert("pins", Value::Object(pins));
         row
+    }
+}
+
+fn retention_text(retention: Retention) -> String {
+    match retention {
+        Retention::Nothing => "nothing".to_owned(),
+        Retention::For(time) => format!("{} s", time.as_secs()),
+        Retention::Revisions(count) => format!("{count} revisions"),
+        Retention::Bytes(bytes) => format!("{bytes} bytes"),
+        Retention::Everything => "everything".to_owned(),
+        _ => "unknown".to_owned(),
     }
 }
 

@@ -73,6 +73,10 @@ impl Database {
         let view = self.inner.views().open(name)?;
         let query = view.query().access(request.access).skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
         let query = if request.descending { query.descending() } else { query };
+        let query = match &self.past {
+            Some(past) => query.as_of(past),
+            None => query,
+        };
         let query = match &request.keys {
             ViewKeys::Exact(keys) => query.keys(keys),
             ViewKeys::Prefix(prefix) => query.prefix(prefix),

@@ -511,3 +511,41 @@ fn progress_resets_the_retry_interval() {
     server.assert_no_panic();
     server.stop();
 }
+
+/// The lag of a replication is what its target has not taken yet, and it is shown while the target waits.
+#[test]
+fn lag_is_shown_while_the_target_takes_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path(), &["--durability", "none"]);
+    let mut client = server.client();
+    client.expect_success("PUT", "/db", None);
+    for number in 0..9 {
+        client.expect_success("PUT", &format!("/db/d{number}"), Some(&json!({})));
+    }
+    // The target answers for one batch, then waits.
+    let (asked, is_open) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let gate = is_open.clone();
+    let waiting: Script = Arc::new(move |_, path, _| {
+        path.contains("/_revs_diff").then(|| {
+            if asked.swap(true, Ordering::SeqCst) {
+                wait_until("the gate opens", TIMEOUT, || gate.load(Ordering::SeqCst));
+            }
+            Reply::Json(json!({}))
+        })
+    });
+    let target = format!("http://{}/db", peer(waiting));
+    let wanted = json!({"source": "db", "target": target, "continuous": true, "worker_batch_size": 2});
+    let id = client.expect_success("POST", "/_replicate", Some(&wanted))["_local_id"].clone();
+    let mut expect_lag = |count: u64| {
+        wait_until(&format!("{count} changes are pending"), TIMEOUT, || {
+            client.expect_success("GET", "/_scheduler/jobs", None)["jobs"][0]["info"]["changes_pending"] == count
+        });
+        let line = format!("stemma_replication_changes_pending{{job={id}}} {count}\n");
+        let page = client.expect_response("GET", "/_node/_local/_prometheus", None);
+        assert!(String::from_utf8_lossy(&page.bytes).contains(&line), "{line}");
+    };
+    expect_lag(7);
+    is_open.store(true, Ordering::SeqCst);
+    expect_lag(0);
+    server.stop();
+}

@@ -41,18 +41,12 @@ impl Call {
         self.parameters.get(name).ok_or_else(|| Failure::internal(format!("the route has no {name}")))
     }
 
-    /// The point in the past as of which to read: a time, how long ago, or a sequence, also in the form of the changes
-    /// feed.
+    /// The point in the past as of which to read.
     ///
     /// # Errors
-    /// 400 if the parameter `as_of` is none of these.
+    /// 400 if the parameter `as_of` is malformed.
     pub(crate) fn as_of(&self) -> Result<Option<At>> {
-        let Some(text) = self.query.text("as_of") else { return Ok(None) };
-        let at = text.parse().or_else(|error| {
-            let sequence = text.split_once('-').and_then(|(number, _)| number.parse().ok());
-            sequence.map(|sequence| At::Sequence(Sequence::new(sequence))).ok_or(error)
-        });
-        Ok(Some(at?))
+        parse_as_of(&self.query)
     }
 
     /// Opens the database that the path names.
@@ -168,4 +162,18 @@ impl Call {
     async fn parsed(&self, text: &[u8], purpose: JsonPurpose) -> Result<Value> {
         read_json_within(text, purpose, &self.reservation).await
     }
+}
+
+/// The point in the past as of which to read: a time, how long ago, or a sequence, also in the form of the changes
+/// feed.
+///
+/// # Errors
+/// 400 if the parameter `as_of` is none of these.
+pub(crate) fn parse_as_of(query: &Query) -> Result<Option<At>> {
+    let Some(text) = query.text("as_of") else { return Ok(None) };
+    let at = text.parse().or_else(|error| {
+        let sequence = text.split_once('-').and_then(|(number, _)| number.parse().ok());
+        sequence.map(|sequence| At::Sequence(Sequence::new(sequence))).ok_or(error)
+    });
+    Ok(Some(at?))
 }

@@ -77,7 +77,10 @@ async fn write_result(
     out: &mut ResponseWriter,
 ) -> Result<()> {
     let started = Instant::now();
-    let snapshot = served.read(request.as_of)?;
+    let snapshot = match (request.as_of, request.bookmark()) {
+        (None, Some(token)) => served.database().page_snapshot(token)?,
+        (as_of, _) => served.read(as_of)?,
+    };
     let mut warnings = match request.use_index.is_some() {
         true => Vec::from_iter(unused_index_warning(&indexes(served, &snapshot)?, request)?),
         false => Vec::new(),

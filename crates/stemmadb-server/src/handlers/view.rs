@@ -73,10 +73,6 @@ struct ViewPath {
 }
 
 async fn view_path(call: &Call) -> Result<ViewPath> {
-    if call.query.text("as_of").is_some() {
-        let reason = "views have no rows of the past: use `_find`, `_aggregate` or `_all_docs` with `as_of`";
-        return Err(Failure::bad_request(reason));
-    }
     Ok(ViewPath {
         served: call.open_database().await?,
         scripts: call.state.scripts.clone(),
@@ -181,7 +177,12 @@ enum ViewResult {
 impl ViewResult {
     fn read(opened: &OpenedView, query: &ViewQuery) -> Result<Self> {
         query.check_partition(opened.is_partitioned)?;
+        let past = query.as_of.map(|at| opened.served.read(Some(at))).transpose()?;
         let program_query = query.program_query(&opened.view);
+        let program_query = match &past {
+            Some(snapshot) => program_query.as_of(snapshot),
+            None => program_query,
+        };
         if !query.is_reduced(opened.can_reduce)? {
             return Ok(ViewResult::Rows(program_query.rows().map_err(view_failure)?));
         }
@@ -189,7 +190,11 @@ impl ViewResult {
             Some(level) => Ok(ViewResult::Groups(program_query.groups(level).map_err(view_failure)?)),
             None => {
                 let reduction = program_query.reduce().map_err(view_failure)?;
-                Ok(ViewResult::Reduction(reduction, opened.view.info()?.sequence))
+                let sequence = match past {
+                    Some(snapshot) => snapshot.sequence(),
+                    None => opened.view.info()?.sequence,
+                };
+                Ok(ViewResult::Reduction(reduction, sequence))
             }
         }
     }

@@ -1,9 +1,11 @@
 //! The parameters of a view query.
 
+use stemmadb::past::At;
 use stemmadb::views::{ProgramQuery, ProgramView, RowBound, RowChoice};
 use stemmadb::{Access, Value};
 
 use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
+use crate::app::parse_as_of;
 use crate::documents::check_partition;
 use crate::error::{Failure, Result};
 use crate::http::Query;
@@ -25,6 +27,8 @@ pub(super) struct ViewQuery {
     /// The partition that the request names.
     partition: Option<String>,
     access: Access,
+    /// The point in the past as of which rows are returned.
+    pub(super) as_of: Option<At>,
 }
 
 impl ViewQuery {
@@ -49,6 +53,7 @@ impl ViewQuery {
             is_sorted: parameters.flag("sorted")?.unwrap_or(true),
             partition: parameters.text(&["partition"]),
             access: parse_access(&parameters)?,
+            as_of: parse_as_of(query)?,
         })
     }
 

@@ -59,6 +59,18 @@ fn pipelines_end_when_their_client_leaves() {
 }
 
 #[test]
+fn queries_end_when_their_client_leaves() {
+    let server = TestServer::new();
+    let text = |n: usize| (0..20_000).map(|at| if (at * n) % 7 < 3 { 'a' } else { 'b' }).collect::<String>();
+    let documents: Vec<Value> = (1..=1000).map(|n| json!({"_id": n.to_string(), "s": text(n)})).collect();
+    server.database("db", &documents);
+    // Each of these patterns takes a text some milliseconds at least: minutes in all.
+    let slow = |n: u64| json!({"s": {"$regex": format!("a[ab]{{{}}}c", 300 + n)}});
+    let query = json!({"selector": {"$or": (0..50).map(slow).collect::<Vec<_>>()}});
+    send_and_leave(&server, "/db/_find", &query, "find");
+}
+
+#[test]
 fn pipelines_end_at_the_time_limit() {
     let query_time = Some(Duration::from_millis(200));
     let server = TestServer::with(|config| Config { limits: Limits { query_time, ..config.limits }, ..config });

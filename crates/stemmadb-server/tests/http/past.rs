@@ -43,3 +43,35 @@ fn routes_read_as_of_a_sequence() {
         assert_eq!(server.get(&format!("/library/emma?as_of={as_of}")).status, status, "{as_of}");
     }
 }
+
+#[test]
+fn views_are_read_as_of_a_sequence() {
+    let server = TestServer::new();
+    server.database("library", &[]);
+    let sequence = || server.get("/library").json()["update_seq"].as_str().unwrap().to_owned();
+    let views = json!({"views": {"years": {"map": "function (doc) { emit(doc.year, 1); }", "reduce": "_sum"}}});
+    server.design("library", "d", views);
+    let emma = server.put("/library/emma", &json!({"year": 1816})).json()["rev"].as_str().unwrap().to_owned();
+    server.put("/library/dune", &json!({"year": 1965}));
+    let then = sequence();
+    server.put(&format!("/library/emma?rev={emma}"), &json!({"year": 1815}));
+    server.put("/library/eden", &json!({"year": 1959}));
+
+    let rows = |query: &str| server.get(&format!("/library/_design/d/_view/years?{query}")).json();
+    let keys = |query: &str| {
+        let answer = rows(&format!("reduce=false&{query}"));
+        answer["rows"].as_array().unwrap().iter().map(|row| row["key"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let past = format!("as_of={then}");
+    assert_eq!((keys(""), keys(&past)), (vec![1815, 1959, 1965], vec![1816, 1965]));
+    assert_eq!((rows("")["rows"][0]["value"].clone(), rows(&past)["rows"][0]["value"].clone()), (json!(3), json!(2)));
+    assert_eq!(rows(&format!("group=true&{past}"))["rows"].as_array().unwrap().len(), 2);
+    let answer = rows(&format!("reduce=false&include_docs=true&update_seq=true&{past}"));
+    assert_eq!((&answer["rows"][0]["doc"]["_rev"], &answer["update_seq"]), (&json!(emma), &json!(then)));
+    assert_eq!(server.get("/library/_design/d/_view/years?as_of=yesterday").status, 400);
+    let queries = json!({"queries": [{"key": 1816}, {"key": 1815}]});
+    let answers = server.post(&format!("/library/_design/d/_view/years/queries?{past}"), &queries).json();
+    let counts: Vec<_> =
+        answers["results"].as_array().unwrap().iter().map(|result| result["rows"].as_array().unwrap().len()).collect();
+    assert_eq!(counts, [1, 0]);
+}

@@ -1,5 +1,6 @@
 //! The past of a database: [`Database::history`].
 
+use crate::document::Document;
 use crate::history::{self, At, Differences, PastRevision};
 use crate::query::{Query, Selector};
 use crate::retention::Retention;
@@ -47,6 +48,36 @@ impl<'a> History<'a> {
     /// Those of a write.
     pub fn keep(&self, retention: Retention) -> Result<()> {
         self.database.store().set_retention(retention)
+    }
+
+    /// Sets how much of the past is kept of the documents whose ids begin with `prefix`, such as those of a collection:
+    /// `None` for as much as of all others. The longest prefix of an id counts.
+    ///
+    /// [`Database::as_of`] reaches as far back as the retention of the database says. Documents of which less is kept are
+    /// missing from earlier states; those of which more is kept are found by [`History::revisions`] and
+    /// [`History::document_at`].
+    ///
+    /// ```
+    /// # use stemmadb::{Database, past::Retention};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// db.history().keep(Retention::Revisions(5))?;
+    /// db.history().keep_of_prefix("invoice:", Some(Retention::Everything))?;
+    /// db.history().keep_of_prefix("session:", Some(Retention::Nothing))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for an empty prefix or one of more than 200 bytes, for more than 1,000 prefixes, and for
+    /// [`Retention::Bytes`]; those of a write.
+    pub fn keep_of_prefix(&self, prefix: &str, retention: Option<Retention>) -> Result<()> {
+        self.database.store().set_prefix_retention(prefix, retention)
+    }
+
+    /// The prefixes that have a retention of their own, sorted.
+    pub fn prefixes(&self) -> Vec<(String, Retention)> {
+        self.database.store().history_rules().prefixes.into_iter().collect()
     }
 
     /// How much of the past is kept.
@@ -101,6 +132,29 @@ impl<'a> History<'a> {
     /// `NotFound` if the document never existed.
     pub fn revisions(&self, id: &str) -> Result<Vec<PastRevision>> {
         history::past_revisions(self.database.store(), id)
+    }
+
+    /// A document as it was at a point in the past, found by its own revisions: also where the database as a whole can't
+    /// be read any more. `None` if it did not exist or was deleted then. Costs one read of the log for each later
+    /// revision.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, past::At};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// db.upsert("emma", &serde_json::json!({"year": 1816}))?;
+    /// let then = db.sequence();
+    /// db.upsert("emma", &serde_json::json!({"year": 1815}))?;
+    /// assert_eq!(db.history().document_at("emma", then)?.unwrap().to_json()?, r#"{"year":1816}"#);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` if its revision of then is not kept; `Invalid` for a sequence in the future.
+    pub fn document_at(&self, id: &str, at: impl Into<At>) -> Result<Option<Document>> {
+        let store = self.database.store();
+        history::document_at(store, id, at.into().sequence(store)?)
     }
 
     /// The documents that differ between two points in the past, in the order of their last changes. With a selector,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::compression::StoredBody;
-use crate::engine::history::PastKeeper;
+use crate::engine::history::{PastKeeper, TRIMMED_FILES};
 use crate::engine::write::Writer;
 use crate::engine::{Operation, Store};
 use crate::index::{DocumentNumber, difference};
@@ -59,7 +59,7 @@ impl Store {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(false) };
         let Some(segment) = self.wasteful_segment()? else { return Ok(false) };
         self.compact_segment(segment, RetiredFile::KeptForReuse, &mut |_| ())?;
-        self.remove_old_history()?;
+        self.reclaim_history(TRIMMED_FILES)?;
         Ok(true)
     }
 
@@ -101,7 +101,7 @@ impl Store {
             done_bytes += used;
             progress(Progress { done: done_bytes, total: total.max(done_bytes) });
         }
-        self.remove_old_history()?;
+        self.reclaim_history(usize::MAX)?;
         self.parts.tree.merge_all()?;
         let held_bytes: u64 = retired.iter().map(RetiredSegment::held_bytes).sum();
         Ok(bytes_before.saturating_sub(self.parts.log.file_bytes()? + held_bytes))
@@ -248,17 +248,17 @@ impl Store {
     /// Relocates the live records of several frames, and passes the replaced revisions on.
     fn relocate_group(&self, group: &FrameGroup, past: &mut PastKeeper<'_>) -> Result<()> {
         let frames: Vec<Frame<'_>> = group.frames.iter().map(OwnedFrame::frame).collect();
-        for (index, RecordLocation { position, length }) in self.relocate_frames(&frames)? {
-            let Frame { position: start, payload, time_us, .. } = frames[index];
-            let offset = (position.offset() - start.offset()) as usize;
-            past.replaced(position, time_us, &payload[offset..offset + length as usize])?;
+        for Replaced { frame, location, newest_generation } in self.relocate_frames(&frames)? {
+            let Frame { position: start, payload, time_us, .. } = frames[frame];
+            let offset = (location.position.offset() - start.offset()) as usize;
+            let record = &payload[offset..offset + location.length as usize];
+            past.replaced(location.position, time_us, record, newest_generation)?;
         }
         Ok(())
     }
 
-    /// Relocates the live records of these frames. Returns where the replaced revisions are, each with the index of its
-    /// frame.
-    fn relocate_frames(&self, frames: &[Frame<'_>]) -> Result<Vec<(usize, RecordLocation)>> {
+    /// Relocates the live records of these frames. Returns the replaced revisions.
+    fn relocate_frames(&self, frames: &[Frame<'_>]) -> Result<Vec<Replaced>> {
         self.make_room()?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
@@ -274,8 +274,9 @@ impl Store {
             let position = location.position;
             match record {
                 Record::Revision(record) => {
-                    let is_replaced = moved.revision(&snapshot, &record, position, frames[index].time_us)?;
-                    replaced.extend(is_replaced.then_some((index, location)));
+                    let newest = moved.revision(&snapshot, &record, position, frames[index].time_us)?;
+                    let of = |newest_generation| Replaced { frame: index, location, newest_generation };
+                    replaced.extend(newest.map(of));
                 }
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
                 Record::Shape { number, .. } => {
@@ -343,6 +344,15 @@ impl ReplayMode {
     fn has_snapshot_after(self, position: LogPosition) -> bool {
         matches!(self, ReplayMode::Snapshot(location) if location.position > position)
     }
+}
+
+/// The record of a replaced revision in a group of frames.
+struct Replaced {
+    /// The index of its frame.
+    frame: usize,
+    location: RecordLocation,
+    /// The newest generation of its document.
+    newest_generation: u32,
 }
 
 /// Copies of consecutive frames of a segment.
@@ -429,23 +439,25 @@ impl<'r> StoredLeaf<'r> {
 }
 
 impl Relocation {
-    /// Relocates what the record of a revision contributes. Returns whether the revision was replaced.
+    /// Relocates what the record of a revision contributes. If the revision was replaced, returns the newest generation
+    /// of its document.
     fn revision(
         &mut self,
         snapshot: &Snapshot,
         record: &RevisionRecord<'_>,
         position: LogPosition,
         time_us: u64,
-    ) -> Result<bool> {
-        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(false) };
+    ) -> Result<Option<u32>> {
+        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(None) };
         let is_replaced = document.state.tree.leaf(&record.path[0]).is_none();
+        let newest_generation = is_replaced.then(|| document.state.newest_generation());
         if document.state.needs_snapshot_record() {
             self.relocate_covered_revision(snapshot, &mut document, &record.path[0], position)?;
         } else {
             self.relocate_revision(snapshot, &mut document, record, position, time_us)?;
         }
         self.documents.insert(record.number, document);
-        Ok(is_replaced)
+        Ok(newest_generation)
     }
 
     /// Relocates a record of a document whose records together define its state.

@@ -8,50 +8,73 @@
 //! - Everything that was current at or after the floor is in the log or in a history file.
 //! - The floor rises in the tree before what it excludes is removed.
 //! - The floor never rises above a pinned sequence, nor above that of a past snapshot in use.
+//!
+//! Documents whose ids have a prefix with a retention of its own have no part in the floor: what their retention removes
+//! is missing from the states of before.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::Store;
 use crate::layout::meta;
+use crate::layout::record::{Record, RevisionRecord};
 use crate::log::{HistoryInfo, HistoryWriter, Level, Log, LogPosition, Moment};
 use crate::retention::{HistoryRules, Retention};
 use crate::revision::Sequence;
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
+/// Times may be a fraction of a second older than they say.
+const TIME_PRECISION: Duration = Duration::from_secs(1);
+
+/// The length of a prefix with its own retention, and the number of prefixes.
+const PREFIX_BYTES_MAX: usize = 200;
+const PREFIXES_MAX: usize = 1000;
+
+/// How many history files are examined after the compaction of a segment in the background.
+pub(super) const TRIMMED_FILES: usize = 2;
+
+/// A history file is rewritten if at least this part of it, one in so many bytes, is not kept any more.
+const TRIMMED_PART_MIN: usize = 4;
+
 /// Past snapshots in use: the sequence of each.
 #[derive(Default)]
-pub(super) struct PastReaders(Mutex<Vec<Weak<Sequence>>>);
+pub(super) struct PastReaders {
+    sequences: Mutex<Vec<Weak<Sequence>>>,
+    /// The segment whose history file was examined last.
+    last_trimmed: Mutex<u32>,
+}
 
 impl PastReaders {
     /// Keeps what is readable as of `at` until the returned value is dropped.
     pub(super) fn hold(&self, at: Sequence) -> Arc<Sequence> {
         let held = Arc::new(at);
-        let mut readers = self.0.lock();
+        let mut readers = self.sequences.lock();
         readers.retain(|reader| reader.strong_count() > 0);
         readers.push(Arc::downgrade(&held));
         held
     }
 
     fn lowest(&self) -> Option<Sequence> {
-        self.0.lock().iter().filter_map(|reader| reader.upgrade().map(|at| *at)).min()
+        self.sequences.lock().iter().filter_map(|reader| reader.upgrade().map(|at| *at)).min()
     }
 }
 
 /// What becomes of the replaced revisions of one segment that is being compacted.
 pub(super) struct PastKeeper<'s> {
     store: &'s Store,
-    /// `None` if they are not kept.
+    rules: HistoryRules,
+    /// `None` if none of them is kept.
     writer: Option<HistoryWriter<'s>>,
-    has_removed: bool,
+    has_lowered_reach: bool,
 }
 
 impl<'s> PastKeeper<'s> {
     pub(super) fn begin(store: &'s Store, segment: u32) -> Result<Self> {
-        let keeps = store.parts.declared().history.keeps_past();
-        let writer = keeps.then(|| store.parts.log.history().writer(segment)).transpose()?;
-        Ok(PastKeeper { store, writer, has_removed: false })
+        let rules = store.history_rules();
+        let writer = rules.keeps_past().then(|| store.parts.log.history().writer(segment)).transpose()?;
+        Ok(PastKeeper { store, rules, writer, has_lowered_reach: false })
     }
 
     /// Takes note of a transaction of the segment.
@@ -61,32 +84,71 @@ impl<'s> PastKeeper<'s> {
         }
     }
 
-    /// Keeps a record of the segment that no leaf needs, or takes note that it is removed.
-    pub(super) fn replaced(&mut self, position: LogPosition, time_us: u64, record: &[u8]) -> Result<()> {
-        match &mut self.writer {
-            Some(writer) => writer.add(position, time_us, record),
-            None => {
-                self.has_removed = true;
+    /// Keeps a record of the segment that no leaf needs, or takes note that it is removed. `newest_generation` is that
+    /// of its document.
+    pub(super) fn replaced(
+        &mut self,
+        position: LogPosition,
+        time_us: u64,
+        record: &[u8],
+        newest_generation: u32,
+    ) -> Result<()> {
+        let Some(writer) = &mut self.writer else {
+            self.has_lowered_reach = true;
+            return Ok(());
+        };
+        let fate = match self.store.parts.record(record, position)?.0 {
+            // A pin may need it.
+            Record::Revision(record) if self.rules.pins.is_empty() => self.rules.fate(&record, newest_generation, None),
+            _ => Fate::Kept,
+        };
+        match fate {
+            Fate::Kept => writer.add(position, time_us, record),
+            Fate::Removed { lowers_reach } => {
+                self.has_lowered_reach |= lowers_reach;
                 Ok(())
             }
         }
     }
 
-    /// Completes the history file, or raises the floor. Only then may the segment be retired.
+    /// Raises the floor if something was removed, and completes the history file. Only then may the segment be retired.
     pub(super) fn finish(self) -> Result<()> {
-        let PastKeeper { store, writer, has_removed } = self;
+        let PastKeeper { store, writer, has_lowered_reach, .. } = self;
         let until = store.newest_moment();
-        match writer {
-            Some(writer) => {
-                let segment = writer.segment();
-                writer.finish(until, store.parts.history_floor())?;
-                let mut tree = store.parts.tree.write()?;
-                meta::put_history_file(&mut tree, segment)?;
-                tree.commit()
-            }
-            None if has_removed => store.raise_floor(until.sequence),
-            None => Ok(()),
+        if has_lowered_reach {
+            store.raise_floor(until.sequence)?;
         }
+        let Some(writer) = writer else { return Ok(()) };
+        let segment = writer.segment();
+        writer.finish(until, store.parts.history_floor())?;
+        let mut tree = store.parts.tree.write()?;
+        meta::put_history_file(&mut tree, segment)?;
+        tree.commit()
+    }
+}
+
+/// What the rules say of a replaced revision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kept,
+    Removed {
+        /// Whether the database as a whole can't be read any more as of when the revision was current.
+        lowers_reach: bool,
+    },
+}
+
+impl HistoryRules {
+    /// Whether the record of a replaced revision is kept. `age` is how long ago at least it was replaced, if that is
+    /// known.
+    fn fate(&self, record: &RevisionRecord<'_>, newest_generation: u32, age: Option<Duration>) -> Fate {
+        let of_prefix = self.of_prefix(record.id);
+        let is_kept = match of_prefix.unwrap_or(self.retention) {
+            Retention::Nothing => false,
+            Retention::For(time) => age.is_none_or(|age| age <= time.saturating_add(TIME_PRECISION)),
+            Retention::Revisions(count) => newest_generation.saturating_sub(record.path[0].generation()) <= count,
+            Retention::Bytes(_) | Retention::Everything => true,
+        };
+        if is_kept { Fate::Kept } else { Fate::Removed { lowers_reach: of_prefix.is_none() } }
     }
 }
 
@@ -158,8 +220,29 @@ impl Store {
         self.change_history_rules(|rules| {
             rules.retention = retention;
             Ok(())
-        })?;
-        self.remove_old_history()
+        })
+    }
+
+    /// Sets how much of the past is kept of documents whose ids begin with `prefix`: `None` for as much as of others.
+    pub(crate) fn set_prefix_retention(&self, prefix: &str, retention: Option<Retention>) -> Result<()> {
+        if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX {
+            return Err(Error::invalid(format!("a prefix with its own retention has 1 to {PREFIX_BYTES_MAX} bytes"))
+                .with_hint("the retention of all documents is set without a prefix"));
+        }
+        if let Some(Retention::Bytes(_)) = retention {
+            return Err(Error::invalid("a number of bytes is a retention of the whole database")
+                .with_hint("a prefix can have a time, a number of revisions, everything or nothing"));
+        }
+        self.change_history_rules(|rules| {
+            match retention {
+                Some(retention) => _ = rules.prefixes.insert(prefix.to_owned(), retention),
+                None => _ = rules.prefixes.remove(prefix),
+            }
+            if rules.prefixes.len() <= PREFIXES_MAX {
+                return Ok(());
+            }
+            Err(Error::invalid(format!("at most {PREFIXES_MAX} prefixes can have retentions of their own")))
+        })
     }
 
     /// Keeps the database readable as of a sequence until the pin is removed.
@@ -184,10 +267,10 @@ impl Store {
         self.change_history_rules(|rules| match rules.pins.remove(name) {
             Some(_) => Ok(()),
             None => Err(Error::not_found(format!("there is no pin `{name}`"))),
-        })?;
-        self.remove_old_history()
+        })
     }
 
+    /// Changes the rules, and reclaims what they do not cover any more.
     fn change_history_rules(&self, change: impl FnOnce(&mut HistoryRules) -> Result<()>) -> Result<()> {
         self.refuse_reentry(crate::engine::Operation::Write)?;
         // Waits for a running compaction, which follows the rules that it began with.
@@ -198,7 +281,8 @@ impl Store {
         change(&mut declared.history)?;
         self.set_definitions(&mut writer, declared)?;
         drop(writer);
-        self.parts.log.commit(self.parts.log.end(), Level::Flushed)
+        self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
+        self.reclaim_history(usize::MAX)
     }
 
     /// Returns an error unless the database can be read as of `at`; `newest` is its newest sequence.
@@ -216,8 +300,73 @@ impl Store {
         .with_hint("what was replaced before that is removed; `History::keep` sets how much is kept"))
     }
 
+    /// Reclaims history that the retention does not cover any more. Of the files that may have some of it beside what is
+    /// kept, at most `file_count` are examined: they take turns. Call with `compaction` locked.
+    pub(super) fn reclaim_history(&self, file_count: usize) -> Result<()> {
+        self.remove_old_history()?;
+        if !self.history_rules().is_mixed() {
+            return Ok(());
+        }
+        let mut files = self.parts.log.history().files();
+        let mut last = self.past_readers.last_trimmed.lock();
+        let next = files.partition_point(|file| file.segment <= *last) % files.len().max(1);
+        files.rotate_left(next);
+        files.iter().take(file_count).try_for_each(|file| {
+            *last = file.segment;
+            self.trim_history_file(file)
+        })
+    }
+
+    /// Rewrites a history file without what the retention does not cover any more, if that is a good part of it.
+    fn trim_history_file(&self, file: &HistoryInfo) -> Result<()> {
+        let rules = self.history_rules();
+        let is_needed = self.lowest_needed(&rules).is_some_and(|at| at < file.until.sequence);
+        if !rules.is_mixed() || is_needed {
+            return Ok(());
+        }
+        let age = self.age_of(file);
+        let snapshot = self.snapshot()?;
+        let (mut removed, mut removed_bytes, mut bytes, mut lowers_reach) = (HashSet::new(), 0, 0, false);
+        let history = self.parts.log.history();
+        history.records(file.segment, &mut |position, record_bytes| {
+            bytes += record_bytes.len();
+            let Record::Revision(record) = self.parts.record(record_bytes, position)?.0 else { return Ok(()) };
+            let Some(state) = snapshot.state(record.number)? else { return Ok(()) };
+            if let Fate::Removed { lowers_reach: lowers } = rules.fate(&record, state.newest_generation(), Some(age)) {
+                lowers_reach |= lowers;
+                removed_bytes += record_bytes.len();
+                removed.insert(position);
+            }
+            Ok(())
+        })?;
+        if removed_bytes * TRIMMED_PART_MIN < bytes || removed.is_empty() {
+            return Ok(());
+        }
+        if lowers_reach {
+            self.raise_floor(file.until.sequence)?;
+        }
+        let floor = self.parts.history_floor();
+        if removed_bytes == bytes && floor >= file.until.sequence {
+            self.raise_floor_above(floor, &[file.segment])?;
+            return history.remove(file.segment);
+        }
+        history.rewrite(file.segment, floor, &|position| !removed.contains(&position))?;
+        self.parts.blobs.mark_unreferenced();
+        Ok(())
+    }
+
+    /// The lowest sequence that a pin or a past snapshot in use needs.
+    fn lowest_needed(&self, rules: &HistoryRules) -> Option<Sequence> {
+        rules.pins.values().map(|at| Sequence(*at)).chain(self.past_readers.lowest()).min()
+    }
+
+    /// How long ago at least everything in a history file was replaced.
+    fn age_of(&self, file: &HistoryInfo) -> Duration {
+        Duration::from_micros(self.parts.options.clock.now_us().saturating_sub(file.until.time_us))
+    }
+
     /// Removes the history files that the retention does not cover any more.
-    pub(crate) fn remove_old_history(&self) -> Result<()> {
+    fn remove_old_history(&self) -> Result<()> {
         let history = self.parts.log.history();
         let mut files = history.files();
         if files.is_empty() {
@@ -225,7 +374,7 @@ impl Store {
         }
         files.sort_unstable_by_key(|file| file.until.sequence);
         let rules = self.history_rules();
-        let needed = rules.pins.values().map(|at| Sequence(*at)).chain(self.past_readers.lowest()).min();
+        let needed = self.lowest_needed(&rules);
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
         let is_removed = |file: &&HistoryInfo| {
             let is_needed = needed.is_some_and(|at| at < file.until.sequence);
@@ -240,17 +389,14 @@ impl Store {
         removed.into_iter().try_for_each(|segment| history.remove(segment))
     }
 
+    /// Whether no rule keeps anything of a file; `bytes` are those of it and all newer ones.
     fn is_out_of_retention(&self, rules: &HistoryRules, file: &HistoryInfo, bytes: u64) -> bool {
-        match rules.retention {
+        rules.retentions().all(|retention| match retention {
             Retention::Nothing => true,
-            Retention::Everything => false,
+            Retention::Revisions(_) | Retention::Everything => false,
             Retention::Bytes(bytes_max) => bytes > bytes_max,
-            Retention::For(time) => {
-                // A second more, as times may be a fraction of one older than they say.
-                let kept_us = time.saturating_add(Duration::from_secs(1)).as_micros();
-                u128::from(file.until.time_us) + kept_us < u128::from(self.parts.options.clock.now_us())
-            }
-        }
+            Retention::For(time) => self.age_of(file) > time.saturating_add(TIME_PRECISION),
+        })
     }
 }
 

@@ -10,4 +10,4 @@ pub(crate) use difference::differences;
 pub use difference::{Difference, Differences};
 pub(crate) use revert::{count_reverts, revert, undelete};
 pub use revisions::PastRevision;
-pub(crate) use revisions::past_revisions;
+pub(crate) use revisions::{document_at, past_revisions};

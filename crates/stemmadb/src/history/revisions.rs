@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::document::Document;
 use crate::engine::Store;
+use crate::read::StoredPast;
 use crate::revision::Sequence;
 use crate::{Error, Result};
 
@@ -40,4 +41,35 @@ pub(crate) fn past_revisions(store: &Store, id: &str) -> Result<Vec<PastRevision
     }
     revisions.sort_by_key(|revision| std::cmp::Reverse(revision.sequence));
     Ok(revisions)
+}
+
+/// A document as of a sequence, found by its own stored revisions; `None` if it did not exist or was deleted then.
+pub(crate) fn document_at(store: &Store, id: &str, at: Sequence) -> Result<Option<Document>> {
+    let snapshot = store.snapshot()?;
+    if at > snapshot.sequence() {
+        return Err(Error::invalid(format!("sequence {at} is in the future: the newest is {}", snapshot.sequence())));
+    }
+    let Some(state) = snapshot.state_by_id(id)? else { return Ok(None) };
+    let mut leaves = Vec::new();
+    for leaf in state.tree.leaves() {
+        leaves.extend(branch_at(snapshot.stored_revisions(&state, leaf), id, at)?);
+    }
+    let winner = leaves.into_iter().max_by_key(|document| (!document.is_deleted(), *document.revision()));
+    Ok(winner.filter(|document| !document.is_deleted()))
+}
+
+/// The revision of a branch that was its leaf as of a sequence; `None` if it begins later.
+fn branch_at(revisions: impl Iterator<Item = Result<StoredPast>>, id: &str, at: Sequence) -> Result<Option<Document>> {
+    for stored in revisions {
+        let StoredPast { document, origin, lacks_predecessor, .. } = stored?;
+        if origin.sequence <= at {
+            return Ok(Some(document));
+        }
+        if lacks_predecessor {
+            let what = format!("what document `{id}` was at sequence {at} is not kept");
+            let oldest = format!("its oldest revision is that of sequence {}", origin.sequence);
+            return Err(Error::not_found(what).with_hint(oldest));
+        }
+    }
+    Ok(None)
 }

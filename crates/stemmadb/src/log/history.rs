@@ -279,33 +279,45 @@ impl History {
 
     /// The indexes of all files, in the order of their segments.
     fn indexes(&self) -> Result<Vec<Arc<FileIndex>>> {
-        let files: Vec<_> = self.files.read().values().cloned().collect();
-        files.iter().map(|file| file.index(&*self.vfs)).collect()
+        self.files.read().values().map(|file| file.index(&*self.vfs)).collect()
     }
 
-    /// Reads the whole file of a segment, and passes each record with its position to `visit`.
+    /// Reads the whole file of a segment, and passes each record with its position to `visit`, which must not read
+    /// history itself.
     ///
     /// # Errors
     /// `Corrupt` if it is damaged. Errors of `visit` are returned unchanged.
     pub(crate) fn records(&self, segment: u32, visit: &mut dyn FnMut(LogPosition, &[u8]) -> Result<()>) -> Result<()> {
+        let files = self.files.read();
+        let Some(file) = files.get(&segment) else { return Ok(()) };
+        file.records(&*self.vfs, &mut |record| visit(LogPosition::new(segment, record.offset), record.bytes))
+    }
+
+    /// Replaces the file of a segment by one that has only the records for which `keeps` returns true.
+    pub(crate) fn rewrite(&self, segment: u32, floor: Sequence, keeps: &dyn Fn(LogPosition) -> bool) -> Result<()> {
         let Some(file) = self.files.read().get(&segment).cloned() else { return Ok(()) };
-        let index = file.index(&*self.vfs)?;
-        for block in &index.blocks {
-            let content = file.read_block(&*self.vfs, block)?;
-            let mut records = BlockRecords::new(&content, block);
-            while let Some(record) = records.next().map_err(|error| error.within(&file.name))? {
-                visit(LogPosition::new(segment, record.offset), record.bytes)?;
-            }
-        }
-        Ok(())
+        let mut writer = self.writer(segment)?;
+        writer.index.times.clone_from(&file.index(&*self.vfs)?.times);
+        file.records(&*self.vfs, &mut |record| {
+            let position = LogPosition::new(segment, record.offset);
+            if keeps(position) { writer.add(position, record.time_us, record.bytes) } else { Ok(()) }
+        })?;
+        writer.finish(file.info.until, floor)
+    }
+
+    /// Whether the file of its segment has the record at `position`.
+    pub(super) fn has(&self, position: LogPosition) -> Result<bool> {
+        Ok(self.find(position, |_| ())?.is_some())
     }
 
     fn find<T>(&self, position: LogPosition, take: impl FnOnce(StoredRecord<'_>) -> T) -> Result<Option<T>> {
-        let Some(file) = self.files.read().get(&position.segment()).cloned() else { return Ok(None) };
+        // The file must not be replaced while it is read.
+        let files = self.files.read();
+        let Some(file) = files.get(&position.segment()) else { return Ok(None) };
         let index = file.index(&*self.vfs)?;
         let after = index.blocks.partition_point(|block| block.first_offset <= position.offset());
         let Some(block) = after.checked_sub(1).map(|at| index.blocks[at]) else { return Ok(None) };
-        let content = self.block(&file, &block)?;
+        let content = self.block(file, &block)?;
         let mut records = BlockRecords::new(&content, &block);
         while let Some(record) = records.next().map_err(|error| error.within(&file.name))? {
             if record.offset == position.offset() {
@@ -380,6 +392,18 @@ impl HistoryFile {
             return Err(wrong("the checksum of its index is wrong"));
         }
         FileIndex::decode(&bytes, content - bytes.len() as u64).ok_or_else(|| wrong("its index has no meaning"))
+    }
+
+    /// Reads the whole file, and passes each record to `visit`.
+    fn records(&self, vfs: &dyn Vfs, visit: &mut dyn FnMut(StoredRecord<'_>) -> Result<()>) -> Result<()> {
+        for block in &self.index(vfs)?.blocks {
+            let content = self.read_block(vfs, block)?;
+            let mut records = BlockRecords::new(&content, block);
+            while let Some(record) = records.next().map_err(|error| error.within(&self.name))? {
+                visit(record)?;
+            }
+        }
+        Ok(())
     }
 
     fn read_block(&self, vfs: &dyn Vfs, block: &Block) -> Result<Vec<u8>> {
@@ -522,14 +546,16 @@ impl HistoryWriter<'_> {
         let header = encode_header(segment, &history.database_id, until, floor);
         let finished = file.write_at(&header, 0).and_then(|()| file.set_len(end)).and_then(|()| file.sync_data());
         finished.map_err(|error| Error::io(format_args!("write {UNFINISHED}"), error))?;
+        let info = HistoryInfo { segment, bytes: end, until, floor };
+        // Nobody reads the earlier file by the name of the new one.
+        let mut files = history.files.write();
         vfs.rename(UNFINISHED, &name)
             .map_err(|error| Error::io(format_args!("rename {UNFINISHED} to {name}"), error))?;
-        let synced = vfs.sync_dir(DIRECTORY).and_then(|()| vfs.sync_dir(""));
-        synced.map_err(|error| Error::io(format_args!("flush directory {DIRECTORY}"), error))?;
-        let info = HistoryInfo { segment, bytes: end, until, floor };
         history.blocks.lock().retain(|block| block.segment != segment);
-        history.files.write().insert(segment, Arc::new(HistoryFile { info, name, index: Mutex::default() }));
-        Ok(())
+        files.insert(segment, Arc::new(HistoryFile { info, name, index: Mutex::default() }));
+        drop(files);
+        let synced = vfs.sync_dir(DIRECTORY).and_then(|()| vfs.sync_dir(""));
+        synced.map_err(|error| Error::io(format_args!("flush directory {DIRECTORY}"), error))
     }
 }
 

@@ -86,10 +86,21 @@ impl SegmentSet {
 
     /// Whether the segment can be read: it was not retired before this snapshot was taken, or its history is kept.
     pub(crate) fn contains(&self, segment: u32) -> bool {
+        self.has_segment(segment) || self.log.history.contains(segment)
+    }
+
+    /// Whether a record can be read: its segment was not retired before this snapshot was taken, or the record is kept
+    /// as history.
+    ///
+    /// # Errors
+    /// `Corrupt` if the history file is damaged.
+    pub(crate) fn has_record(&self, position: LogPosition) -> Result<bool> {
+        Ok(self.has_segment(position.segment()) || self.log.history.has(position)?)
+    }
+
+    fn has_segment(&self, segment: u32) -> bool {
         // The newest segments may not have files yet.
-        segment > self.log.last_segment().number
-            || self.list.find_since(segment).is_some()
-            || self.log.history.contains(segment)
+        segment > self.log.last_segment().number || self.list.find_since(segment).is_some()
     }
 }
 

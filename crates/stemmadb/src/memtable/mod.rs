@@ -96,6 +96,11 @@ impl DocumentState {
         self.tree.winner().is_some_and(|leaf| !leaf.deleted)
     }
 
+    /// The highest generation of its revisions.
+    pub(crate) fn newest_generation(&self) -> u32 {
+        self.tree.leaves().map(|leaf| leaf.revision.generation()).max().unwrap_or(0)
+    }
+
     /// Whether a snapshot record must be written before any of the document's records may be discarded. Not needed if
     /// the document's history is, and always was, known back to its first revision.
     pub(crate) fn needs_snapshot_record(&self) -> bool {

@@ -12,6 +12,7 @@ use super::execute::hints;
 use super::execute::rows::{self, Rows};
 use super::language::document::{self, value_at};
 use super::language::field::field;
+use super::language::page_token;
 use super::language::selector::Selector;
 use super::language::sort::Sort;
 use super::plan::catalog::CatalogVersion;
@@ -55,7 +56,9 @@ pub struct Find {
 
 /// Where the rows of a query come from.
 enum FindSource {
-    Snapshot(Result<Snapshot>),
+    Snapshot(Snapshot),
+    /// The newest snapshot of a store. A page is read as of the sequence that its token names instead.
+    Newest(Result<Snapshot>, Arc<Store>),
     /// A cached result that is still valid. If the terminal method needs more than it contains, the newest snapshot of
     /// the store is read instead.
     Cached(CachedResult, Arc<Store>),
@@ -66,7 +69,7 @@ impl Find {
     pub(crate) fn newest(store: &Arc<Store>, query: Query) -> Self {
         let source = match store.cached_lookup(&query) {
             Some(answer) => FindSource::Cached(answer, store.clone()),
-            None => FindSource::Snapshot(store.snapshot()),
+            None => FindSource::Newest(store.snapshot(), store.clone()),
         };
         Find { source, query }
     }
@@ -81,7 +84,11 @@ impl Find {
         execute: impl FnOnce(LimitedSource<Snapshot>, &Query) -> Result<T>,
     ) -> Result<T> {
         let snapshot = match self.source {
-            FindSource::Snapshot(snapshot) => snapshot?,
+            FindSource::Snapshot(snapshot) => snapshot,
+            FindSource::Newest(newest, store) => match self.query.token() {
+                Some(token) => store.page_snapshot(token, newest?)?,
+                None => newest?,
+            },
             FindSource::Cached(_, store) => store.snapshot()?,
         };
         execute(LimitedSource::new(snapshot, self.query.limits()), &self.query)
@@ -354,7 +361,7 @@ impl Find {
 impl Snapshot {
     /// Builds a query on this snapshot from a selector or a whole [`Query`]. See [`Find`] for an example.
     pub fn find(&self, query: impl Into<Query>) -> Find {
-        Find { source: FindSource::Snapshot(Ok(self.clone())), query: query.into() }
+        Find { source: FindSource::Snapshot(self.clone()), query: query.into() }
     }
 }
 
@@ -375,6 +382,15 @@ impl fmt::Debug for Find {
 }
 
 impl Store {
+    /// Returns the snapshot that a page is read from: as of the sequence that its token names if the past is kept,
+    /// otherwise `newest`.
+    pub(crate) fn page_snapshot(&self, token: &str, newest: Snapshot) -> Result<Snapshot> {
+        match page_token::sequence_of(token) {
+            Some(at) if at != newest.sequence() && self.history_rules().keeps_past() => self.as_of(at),
+            _ => Ok(newest),
+        }
+    }
+
     /// Returns the cached result of a query, if the query is prepared, looks up a single term, was answered recently,
     /// and no write has changed its result since.
     fn cached_lookup(&self, query: &Query) -> Option<CachedResult> {

@@ -21,6 +21,8 @@ pub(crate) struct StoredPast {
     /// When it was first written. Its time is 0 if the record does not say: then its frame does.
     pub(crate) origin: Origin,
     pub(crate) location: RecordLocation,
+    /// Whether it replaced a revision that is not stored any more.
+    pub(crate) lacks_predecessor: bool,
     is_relocated: bool,
 }
 
@@ -68,16 +70,17 @@ impl<'s> Lineage<'s> {
         if *number != self.number || *id != self.id.as_str() {
             return Err(self.misplaced(position));
         }
-        let is_stored = |location: &RecordLocation| {
-            location.position < position && self.snapshot.has_superseded_record(location.position, self.reach)
+        self.next = match record.predecessor_of(position).filter(|location| location.position < position) {
+            Some(location) if self.snapshot.has_superseded_record(location.position, self.reach)? => Some(location),
+            _ => None,
         };
-        self.next = record.predecessor_of(position).filter(is_stored);
+        let lacks_predecessor = self.next.is_none() && record.predecessor_of(position).is_some();
         let (revision, deleted, origin) = (record.path[0], record.deleted, record.origin(0));
         let is_relocated = record.relocated;
         let body = self.snapshot.parts.body(&bytes, &record.body, position)?;
         let shapes = self.snapshot.parts.shapes.clone();
         let document = Document::new(self.id.clone(), revision, origin.sequence, deleted, body, shapes);
-        Ok(Some(StoredPast { document, origin, location, is_relocated }))
+        Ok(Some(StoredPast { document, origin, location, lacks_predecessor, is_relocated }))
     }
 
     fn misplaced(&self, position: LogPosition) -> Error {
@@ -172,8 +175,8 @@ impl Snapshot {
 
     /// Whether a superseded record at `position` may be read: neither its segment nor, unless the walk reads
     /// everything, logically the record itself was removed by a compaction.
-    fn has_superseded_record(&self, position: LogPosition, reach: Reach) -> bool {
+    fn has_superseded_record(&self, position: LogPosition, reach: Reach) -> Result<bool> {
         let is_in_reach = reach == Reach::Everything || position >= self.parts.compacted_before();
-        is_in_reach && self.segments.contains(position.segment())
+        Ok(is_in_reach && self.segments.has_record(position)?)
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod snapshot;
 pub(crate) mod statistics;
 mod term_walk;
 
+pub(crate) use lineage::StoredPast;
 pub use listing::{Listed, Listing};
 pub(crate) use parts::StoreParts;
 pub use path_info::PathInfo;

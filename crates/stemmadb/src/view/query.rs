@@ -16,6 +16,7 @@ use super::transaction::{self, ViewSession};
 use crate::Result;
 use crate::document::Document;
 use crate::options::Progress;
+use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 use crate::value::Value;
 use crate::value::collate::key;
@@ -81,6 +82,7 @@ impl<V: View> OpenView<V> {
             with_documents: false,
             failed: None,
             within: None,
+            as_of: None,
         }
     }
 
@@ -112,6 +114,7 @@ pub struct ViewQuery<V> {
     failed: Option<crate::Error>,
     /// The view as a transaction sees it.
     within: Option<ViewReading>,
+    as_of: Option<Snapshot>,
 }
 
 impl<V: View> ViewQuery<V> {
@@ -196,6 +199,31 @@ impl<V: View> ViewQuery<V> {
         self
     }
 
+    /// Reads the view as of a snapshot, also one of the [past](crate::Database::as_of): the rows that today's definition
+    /// gives for the documents of then. [`ViewQuery::within`] has precedence.
+    ///
+    /// The result is computed for this query and not stored: costs reading and mapping each document that was changed
+    /// since, besides what the query costs.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let definition = serde_json::json!({"key": "article", "value": "count", "reduce": "_sum"});
+    /// let stock = db.views().define("stock", &definition)?;
+    /// let delivery = db.insert("delivery:1", &serde_json::json!({"article": "apple", "count": 5}))?;
+    /// let then = db.sequence();
+    /// db.delete("delivery:1", &delivery)?;
+    /// assert_eq!(stock.query().reduce()?, None);
+    /// assert_eq!(stock.query().as_of(&db.as_of(then)?).reduce()?, Some(5.into()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn as_of(mut self, snapshot: &Snapshot) -> Self {
+        self.as_of = Some(snapshot.clone());
+        self
+    }
+
     /// Returns each row with its document or, if the value is an object with an `_id`, with the document of that id.
     pub fn with_documents(mut self) -> Self {
         self.with_documents = true;
@@ -209,7 +237,10 @@ impl<V: View> ViewQuery<V> {
         if let Some(reading) = self.within.take() {
             return Ok(reading);
         }
-        self.view.views.read(&self.view.materialized, self.access)
+        match self.as_of.take() {
+            Some(snapshot) => self.view.views.read_as_of(&self.view.materialized, self.access, &snapshot),
+            None => self.view.views.read(&self.view.materialized, self.access),
+        }
     }
 
     /// Streams the rows in key order, rows with equal keys in the order in which their documents were first inserted.

@@ -14,8 +14,10 @@ use super::materialized::{MaterializedView, SlotAssignment, ViewReading};
 use super::merge::{self, SlotWriter};
 use super::program::{ProgramMapping, ProgramView, ViewProgram, root_collation};
 use super::query::{Access, OpenView, ViewInfo};
+use super::transaction;
 use crate::engine::{CheckReport, Damage, Operation, Store};
 use crate::options::Durability;
+use crate::read::Snapshot;
 use crate::sync::Mutex;
 use crate::value::Value;
 use crate::{Error, Result};
@@ -202,6 +204,22 @@ impl ViewRegistry {
             self.update_in_background(materialized)?;
         }
         Ok(reading)
+    }
+
+    /// Returns a view's contents as of a snapshot. The view itself is updated as `access` requests, so that later
+    /// readings have less to map.
+    pub(super) fn read_as_of(
+        self: &Arc<Self>,
+        materialized: &Arc<MaterializedView>,
+        access: Access,
+        snapshot: &Snapshot,
+    ) -> Result<ViewReading> {
+        match access {
+            Access::UpdateBefore => self.update(materialized)?,
+            Access::UpdateAfter => self.update_in_background(materialized)?,
+            Access::NoUpdate => {}
+        }
+        transaction::reading_as_of(materialized, snapshot)
     }
 
     pub(super) fn update(&self, materialized: &MaterializedView) -> Result<()> {

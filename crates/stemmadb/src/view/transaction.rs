@@ -1,8 +1,7 @@
-//! Views within a transaction: a view's contents for the documents that the transaction sees, including its own writes.
+//! Views at a sequence other than the newest: within a transaction, including its own writes, and as of the past.
 //!
-//! The view's newest state is updated, in memory and for this one reading, to the sequence that the transaction is
-//! based on; then the transaction's own writes are mapped. If the view is ahead of that sequence, which can happen
-//! beside an attempt, documents written since are mapped in their earlier state.
+//! The view's newest state is updated, in memory and for this one reading, to the sequence of a snapshot. If the view is
+//! ahead of it, documents written since are mapped in their earlier state. Then a transaction's own writes are mapped.
 
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use super::state::{ViewState, ViewUpdate, is_mapped};
 use crate::Result;
 use crate::document::Document;
 use crate::engine::Transaction;
+use crate::publish::Written;
 use crate::read::Snapshot;
 use crate::revision::Sequence;
 use crate::transact::{Attempt, ReadPredicate};
@@ -63,10 +63,24 @@ pub(super) fn reading<S: ViewSession>(materialized: &MaterializedView, session: 
     // A row can only be added, removed or changed by a document that has rows before or after the change.
     session.depend(Box::new(move |document| has_rows(&*mapping, document)));
     let transaction = session.transaction();
-    let snapshot = transaction.snapshot()?;
-    let base = transaction.base();
+    let (base, written) = (transaction.base(), transaction.written()?);
+    reading_with(materialized, base, &written, transaction.snapshot()?)
+}
+
+/// Returns the view as of a snapshot.
+pub(super) fn reading_as_of(materialized: &MaterializedView, base: &Snapshot) -> Result<ViewReading> {
+    reading_with(materialized, base, &[], base.clone())
+}
+
+/// Returns the view as of `base` and with what was written since. `snapshot` has both.
+fn reading_with(
+    materialized: &MaterializedView,
+    base: &Snapshot,
+    written: &[Written],
+    snapshot: Snapshot,
+) -> Result<ViewReading> {
     let (mut update, has_partials) = begin_update(materialized, base)?;
-    for written in transaction.written()? {
+    for written in written {
         update.apply(written.number, written.new.as_ref())?;
     }
     if let Some(ended) = snapshot.expired()? {
@@ -76,15 +90,8 @@ pub(super) fn reading<S: ViewSession>(materialized: &MaterializedView, session: 
         true => update.refresh_partials(materialized.reducer.as_deref())?,
         false => update.reduce_all(materialized.reducer.as_deref())?,
     }
-    let rows = update.layered().clone();
-    drop(update);
-    Ok(ViewReading {
-        snapshot,
-        rows,
-        reducer: materialized.reducer.clone(),
-        is_stale: false,
-        position: base.sequence(),
-    })
+    let (rows, reducer) = (update.layered().clone(), materialized.reducer.clone());
+    Ok(ViewReading { snapshot, rows, reducer, is_stale: false, position: base.sequence() })
 }
 
 fn has_rows(mapping: &dyn Mapping, document: &Document) -> Result<bool> {

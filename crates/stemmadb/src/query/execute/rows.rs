@@ -113,7 +113,7 @@ impl<S: QuerySource, T> Rows<S, T> {
         };
         match last {
             Some(position) if !self.is_finished || self.pending.len() > 0 || self.limit_left == 0 => {
-                Ok(Some(position.to_token(self.prepared.hash()?)))
+                Ok(Some(position.to_token(self.prepared.hash()?, self.cursor.filtered.source.page_sequence())))
             }
             _ => Ok(None),
         }
@@ -214,11 +214,12 @@ impl<S: QuerySource> Rows<S, StoredDocument> {
     }
 }
 
-/// As [`Rows::token`], for a cached result of which `returned_count` rows were returned.
+/// As [`Rows::token`], for a cached result of which `returned_count` rows were returned. Such a result continues at the
+/// newest state.
 pub(crate) fn token_after(answer: &CachedResult, returned_count: usize, selector: &Selector) -> Result<Option<String>> {
     let Some((number, _)) = returned_count.checked_sub(1).and_then(|last| answer.get(last)) else { return Ok(None) };
     let hash = QueryHash::new(&selector.to_value()?, &Sort::default());
-    Ok(Some(Position::Number(*number).to_token(hash)))
+    Ok(Some(Position::Number(*number).to_token(hash, None)))
 }
 
 impl<S: QuerySource, T> Iterator for Rows<S, T> {

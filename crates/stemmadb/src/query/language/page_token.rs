@@ -1,15 +1,16 @@
 //! Continuation tokens: a position in a result, as text that survives a restart.
 //!
 //! A token refers to no state in the server. It contains a hash of the query it belongs to and the position of the last
-//! returned row: its document number, its value and number, or its sort key and id. It is opaque but not secret; a
-//! checksum detects damage.
+//! returned row: its document number, its value and number, or its sort key and id. If the database keeps its past, it
+//! also contains the sequence as of which all pages are read. It is opaque but not secret; a checksum detects damage.
 //!
 //! Layout, before encoding as base64url without padding:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 1 | version, 1 |
+//! | 1 | 1, or 2 if there is a sequence |
 //! | 8 | hash of selector and sort |
+//! | 8 | the sequence, big-endian, if there is one |
 //! | 1 | 0: by number; 1: by sort key; 2: by the values of a condition |
 //! | rest | the position, see below |
 //! | 4 | CRC-32C of everything before, big-endian |
@@ -23,11 +24,12 @@ use std::sync::Arc;
 
 use super::sort::{Sort, SortedPosition};
 use crate::index::DocumentNumber;
-use crate::revision::DocumentId;
+use crate::revision::{DocumentId, Sequence};
 use crate::value::Value;
 use crate::{Error, Result};
 
 const VERSION: u8 = 1;
+const VERSION_WITH_SEQUENCE: u8 = 2;
 const BY_NUMBER: u8 = 0;
 const BY_SORT_KEY: u8 = 1;
 const BY_VALUE: u8 = 2;
@@ -70,10 +72,13 @@ impl QueryHash {
 }
 
 impl Position {
-    /// Encodes the position as a token of a query.
-    pub(crate) fn to_token(&self, query: QueryHash) -> String {
-        let mut bytes = vec![VERSION];
+    /// Encodes the position as a token of a query, whose further pages are read as of `at` if there is one.
+    pub(crate) fn to_token(&self, query: QueryHash, at: Option<Sequence>) -> String {
+        let mut bytes = vec![if at.is_some() { VERSION_WITH_SEQUENCE } else { VERSION }];
         bytes.extend_from_slice(&query.0);
+        if let Some(at) = at {
+            bytes.extend_from_slice(&at.get().to_be_bytes());
+        }
         match self {
             Position::Number(number) => {
                 bytes.push(BY_NUMBER);
@@ -97,6 +102,30 @@ impl Position {
 
     /// Decodes a token and checks that it belongs to the query.
     pub(crate) fn of_token(token: &str, query: QueryHash) -> Result<Self> {
+        let Token { hash, position, .. } = Token::decode(token)?;
+        if hash != query {
+            return Err(Error::invalid("the continuation token belongs to another query")
+                .with_hint("continue with the same selector and sort, or start from the beginning without a token"));
+        }
+        Ok(position)
+    }
+}
+
+/// Returns the sequence as of which the page of a token is read, if it has one. A malformed token has none: reading the
+/// page reports it.
+pub(crate) fn sequence_of(token: &str) -> Option<Sequence> {
+    Token::decode(token).ok()?.at
+}
+
+/// A decoded token.
+struct Token {
+    hash: QueryHash,
+    at: Option<Sequence>,
+    position: Position,
+}
+
+impl Token {
+    fn decode(token: &str) -> Result<Self> {
         let bytes = if token.len() <= TEXT_BYTES_MAX { from_base64url(token) } else { None };
         let bytes = bytes.ok_or_else(damaged)?;
         let (bytes, checksum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
@@ -104,18 +133,19 @@ impl Position {
             return Err(damaged());
         }
         let (version, bytes) = bytes.split_first().ok_or_else(damaged)?;
-        if *version != VERSION {
+        if ![VERSION, VERSION_WITH_SEQUENCE].contains(version) {
             return Err(Error::invalid(format!(
                 "the continuation token has version {version}, which this version does not support"
             ))
             .with_hint("it was made by another version of Stemma; start the query from its beginning"));
         }
-        let (hash, bytes) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
-        if *hash != query.0 {
-            return Err(Error::invalid("the continuation token belongs to another query")
-                .with_hint("continue with the same selector and sort, or start from the beginning without a token"));
+        let (hash, mut bytes) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let mut at = None;
+        if *version == VERSION_WITH_SEQUENCE {
+            let (sequence, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+            (at, bytes) = (Some(Sequence::new(u64::from_be_bytes(*sequence))), rest);
         }
-        position(bytes).ok_or_else(damaged)
+        Ok(Token { hash: QueryHash(*hash), at, position: position(bytes).ok_or_else(damaged)? })
     }
 }
 

@@ -200,7 +200,8 @@ impl Query {
     }
 
     /// Continues after the row that a continuation token refers to. Selector and sort must be those of the query that
-    /// returned the token; limit and fields may differ.
+    /// returned the token; limit and fields may differ. If the database
+    /// [keeps its past](crate::handles::History::keep), all pages show the state that the first one showed.
     #[must_use]
     pub fn after(mut self, token: impl Into<String>) -> Self {
         self.after = Some(token.into());
@@ -256,6 +257,11 @@ impl Query {
     /// argument.
     pub fn check(&self) -> Result<()> {
         self.prepare().map(|_| ())
+    }
+
+    /// The continuation token.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.after.as_deref()
     }
 
     /// The query without its continuation token.

@@ -14,7 +14,7 @@ use crate::index::{
     DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Window,
 };
 use crate::query::language::interval::KeyRange;
-use crate::revision::DocumentId;
+use crate::revision::{DocumentId, Sequence};
 pub use crate::sync::Cancellation;
 use crate::tree::Direction;
 use crate::{Error, Result};
@@ -250,6 +250,10 @@ impl<S: QuerySource> IndexStatistics for LimitedSource<S> {
 impl<S: QuerySource> QueryContext for LimitedSource<S> {
     fn record_scan(&self, path: PathNumber, row_count: u64) {
         self.inner.record_scan(path, row_count);
+    }
+
+    fn page_sequence(&self) -> Option<Sequence> {
+        self.inner.page_sequence()
     }
 
     fn check_stopped(&self) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::index::{
     DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Probe,
     ProbeCount, Union, Window,
 };
-use crate::revision::DocumentId;
+use crate::revision::{DocumentId, Sequence};
 use crate::tree::Direction;
 
 pub use limits::Cancellation;
@@ -225,6 +225,11 @@ pub(crate) trait QueryContext {
     fn check_memory(&self, bytes: usize) -> Result<()> {
         let _ = bytes;
         Ok(())
+    }
+
+    /// Returns the sequence as of which further pages are read, if the past is kept.
+    fn page_sequence(&self) -> Option<Sequence> {
+        None
     }
 
     /// Records that the query visited `row_count` rows of a path that a cached column would have saved.

@@ -15,7 +15,7 @@ use crate::index::{
 };
 use crate::query::language::interval::KeyRange;
 use crate::read::{Snapshot, Term, TermWalk};
-use crate::revision::DocumentId;
+use crate::revision::{DocumentId, Sequence};
 use crate::tree::Direction;
 
 impl IndexReader for Snapshot {
@@ -140,6 +140,10 @@ impl IndexStatistics for Snapshot {
 impl QueryContext for Snapshot {
     fn check_stopped(&self) -> Result<()> {
         self.parts.refuse_if_closed()
+    }
+
+    fn page_sequence(&self) -> Option<Sequence> {
+        (self.past.is_some() || self.is_published && self.declared.history.keeps_past()).then_some(self.at)
     }
 
     fn record_scan(&self, path: PathNumber, row_count: u64) {

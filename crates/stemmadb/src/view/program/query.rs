@@ -74,6 +74,7 @@ pub struct ProgramQuery {
     partition: Option<keys::PartitionPrefix>,
     select: Select,
     access: Access,
+    as_of: Option<Snapshot>,
 }
 
 impl ProgramView {
@@ -84,7 +85,7 @@ impl ProgramView {
     /// Starts a query for all rows.
     pub fn query(&self) -> ProgramQuery {
         let (choice, select) = (RowChoice::default(), Select { keeps_document_order: true, ..Select::default() });
-        ProgramQuery { view: self.clone(), choice, partition: None, select, access: Access::default() }
+        ProgramQuery { view: self.clone(), choice, partition: None, select, access: Access::default(), as_of: None }
     }
 
     /// Updates the view to the newest published sequence.
@@ -151,6 +152,12 @@ impl ProgramQuery {
         self
     }
 
+    /// Reads the view as of a snapshot; see [`ViewQuery::as_of`](crate::views::ViewQuery::as_of).
+    pub fn as_of(mut self, snapshot: &Snapshot) -> Self {
+        self.as_of = Some(snapshot.clone());
+        self
+    }
+
     /// The range of all rows of the view, or of its partition.
     fn whole(&self) -> RowRange {
         match &self.partition {
@@ -186,7 +193,11 @@ impl ProgramQuery {
     }
 
     fn reading(&self) -> Result<ViewReading> {
-        self.view.views.read(&self.view.materialized, self.access)
+        let ProgramView { views, materialized } = &self.view;
+        match &self.as_of {
+            Some(snapshot) => views.read_as_of(materialized, self.access, snapshot),
+            None => views.read(materialized, self.access),
+        }
     }
 
     /// Streams the rows in key order, rows with equal keys in the order of their documents' ids, and those of one
