@@ -409,9 +409,12 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         "ms" => 1,
         "s" | "" => 1_000,
         "min" => 60_000,
-        _ => return Err("expected a time, such as 500ms, 30s or 2min".to_owned()),
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("expected a time, such as 500ms, 30s, 2min, 6h or 1d".to_owned()),
     };
-    let count: u64 = text[..end].parse().map_err(|_| "expected a time, such as 500ms, 30s or 2min".to_owned())?;
+    let malformed = |_| "expected a time, such as 500ms, 30s, 2min, 6h or 1d".to_owned();
+    let count: u64 = text[..end].parse().map_err(malformed)?;
     Ok(Duration::from_millis(count.saturating_mul(unit_ms)))
 }
 
@@ -540,6 +543,9 @@ pub(crate) struct Watch {
 pub(crate) struct Info {
     /// The database directory
     pub(crate) database: PathBuf,
+    /// Also print how far the newest backup in this directory or bucket is behind
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) backups: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }

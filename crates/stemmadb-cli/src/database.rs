@@ -29,7 +29,7 @@ use crate::failure::{Exit, Failure, Result, WriteObstacle};
 use crate::output::Printable;
 use crate::progress::Progress;
 pub(crate) use attachments::AttachmentReader;
-pub(crate) use backup::{list_backups, restore, state, verify_backups};
+pub(crate) use backup::{check_restore, list_backups, post, restore, state, verify_backups};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};

@@ -44,7 +44,7 @@ pub struct Config {
     /// A directory with the files of a dashboard, such as a build of Fauxton, served at `/_utils`. `None`: a page that
     /// explains how to install one.
     pub dashboard: Option<PathBuf>,
-    /// The directory in which `POST /{db}/_backup` makes backups. `None`: it makes none.
+    /// The directory, or `s3://bucket/prefix`, in which `POST /{db}/_backup` makes backups. `None`: it makes none.
     pub backups: Option<PathBuf>,
     /// The replicator: allowed hosts, trusted certificates, retries.
     pub replicator: Replicator,

@@ -10,7 +10,9 @@
 //! mango       Mango queries                           replicator  replication jobs
 //! watch       live queries                            writes      validation and storage of writes
 //! settings    file, environment and flags             app         state shared by requests
+//! shipping    continuous backups
 //! metrics     request counters                        log         one line per request
+//! outbound    HTTP client                             objects     backups in object stores
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -35,11 +37,14 @@ mod http;
 mod log;
 mod mango;
 mod metrics;
+mod objects;
+mod outbound;
 mod replicator;
 mod routes;
 pub mod script;
 mod server;
 pub mod settings;
+mod shipping;
 mod tls;
 mod watch;
 mod writes;
@@ -51,7 +56,8 @@ pub use documents::{format_rfc3339, format_rfc3339_us};
 pub use error::{Failure, Result};
 pub use http::BLOCKING_THREADS_MAX;
 pub use log::{Format, Level, Log, Logging};
-pub use replicator::peer;
+pub use objects::{ObjectTarget, backup_target};
+pub use replicator::{peer, post};
 pub use routes::{RouteDescription, route_descriptions};
 pub use server::Server;
 

@@ -35,10 +35,12 @@ use crate::http::{
     HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest, blocking,
     segments,
 };
-use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
+use crate::outbound::OutboundClient;
+use crate::replicator::{JobContext, Jobs, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
+use crate::shipping::{Shipping, tend};
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
 /// 300 clients that connect at once wait for a second or more.
@@ -130,6 +132,7 @@ impl Server {
             config: Config { address, ..config },
             settings,
             metrics: Arc::default(),
+            shipping: Arc::new(Shipping::new(directory.clone())),
             directory,
             authenticator: Arc::new(authenticator),
             scripts,
@@ -145,6 +148,7 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
+        tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
         tokio::spawn(divide_memory(state.directory.clone(), stopped.clone()));
         let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
@@ -198,6 +202,12 @@ impl Server {
         });
         // The listener waits for its connections, for as long.
         let (_, _) = tokio::join!(self.accepting, stopped_jobs);
+        let shipping = self.state.shipping.clone();
+        let shipped = blocking(move || {
+            shipping.stop();
+            Ok(())
+        });
+        timeout(CLOSING_TIMEOUT, shipped).await.ok();
         let closing_until = Instant::now() + CLOSING_TIMEOUT;
         let state = self.state.clone();
         let closed = blocking(move || {

@@ -11,11 +11,12 @@ mod schemas;
 mod views;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use serde::Serialize;
 
 use crate::Result;
+use crate::backup::FollowerState;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
@@ -81,6 +82,7 @@ struct Handle {
     expiring: Arc<ExpiringKeys>,
     views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
+    followers: Mutex<Vec<Weak<FollowerState>>>,
     /// Released when everything else is closed.
     lock: Mutex<Option<Arc<DatabaseLock>>>,
 }
@@ -151,7 +153,8 @@ impl Database {
         let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
         let expiring = Arc::default();
         let lock = Mutex::new(lock);
-        let handle = Handle { store, upkeeper, hub, expiring, views, path, lock };
+        let followers = Mutex::default();
+        let handle = Handle { store, upkeeper, hub, expiring, views, path, followers, lock };
         let database = Database { handle: Arc::new(handle), durability };
         database.handle.views.start()?;
         Ok(database)

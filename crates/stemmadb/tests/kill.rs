@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stemmadb::backup::{self, At, BackupOptions, DirectoryTarget, FollowOptions, RestoreOptions};
 use stemmadb::{Database, Durability, Options, Value, field};
 
 const CHILD: &str = "STEMMA_KILL_CHILD";
@@ -164,4 +166,89 @@ fn killed_process_loses_nothing_acknowledged() {
     );
     let is_acknowledged = acknowledged_by_kind.values().all(|count| *count > 0);
     assert!(is_acknowledged, "the children never wrote: give them more time: {acknowledged_by_kind:?}");
+}
+
+const COPYING_CHILD: &str = "STEMMA_KILL_COPYING_CHILD";
+
+/// Documents in the database after so many rounds: all of a round are written by one transaction.
+const ROUND_DOCUMENTS: u64 = 20;
+
+/// The child: writes, ships, branches and restores until it is killed.
+#[test]
+fn copying_child() {
+    let Ok(directory) = std::env::var(COPYING_CHILD) else { return };
+    let path = |name: &str| Path::new(&directory).join(name);
+    let db = Database::open_with(path("db"), options(Durability::None)).unwrap();
+    let interval = Duration::from_millis(1);
+    let shipped = Arc::new(DirectoryTarget::create(path("shipped")).unwrap());
+    let _follower = db.maintenance().follow(shipped, FollowOptions::new().interval(interval)).unwrap();
+    let target = DirectoryTarget::create(path("backups")).unwrap();
+    for round in db.sequence().get() / ROUND_DOCUMENTS.. {
+        db.write(|tx| {
+            (0..ROUND_DOCUMENTS).try_for_each(|number| {
+                let body = Value::parse(format!(r#"{{"round":{round},"fill":"{}"}}"#, "x".repeat(300)).as_bytes())?;
+                tx.insert(&format!("{round}-{number}"), &body).map(|_| ())
+            })
+        })
+        .unwrap();
+        db.maintenance().backup_with(&target, &BackupOptions::new().keep(3), |_| ()).unwrap();
+        std::io::stdout().write_all(b"made\n").unwrap();
+        for name in ["branch", "restored"] {
+            std::fs::remove_dir_all(path(name)).ok();
+        }
+        db.maintenance().branch(path("branch"), At::Latest).unwrap();
+        backup::restore(&target, path("restored"), RestoreOptions::new()).unwrap();
+        backup::restore(&target, path("replaced"), RestoreOptions::new().force(true)).unwrap();
+    }
+}
+
+/// A kill during a shipment, a backup, a restore or a branch leaves each complete or absent.
+#[test]
+fn killed_copies_are_complete_or_absent() {
+    let cycles: u64 = std::env::var("STEMMA_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut found_count = 0;
+    for cycle in 0..cycles {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "copying_child", "--nocapture"])
+            .env(COPYING_CHILD, directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Each cycle makes at least one backup, so that the test does not depend on speed.
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.by_ref().map_while(Result::ok).any(|line| line.contains("made")), "the child ended");
+        std::thread::sleep(Duration::from_millis(cycle * 7919 % 150));
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let check = |db: &Database| {
+            let count = db.info().unwrap().document_count;
+            assert_eq!((count % ROUND_DOCUMENTS, db.sequence().get()), (0, count), "only whole transactions");
+            let report = db.maintenance().check().unwrap();
+            assert!(report.is_sound(), "{:#?}", report.damages);
+        };
+        for name in ["shipped", "backups"] {
+            let target = DirectoryTarget::open(path(name)).unwrap();
+            if backup::list(&target).unwrap().is_empty() {
+                assert_eq!(name, "shipped", "a backup was reported");
+                continue;
+            }
+            let report = backup::verify(&target).unwrap();
+            assert!(report.is_sound(), "{name}: {:#?}", report.damages);
+            let restored = path("verified");
+            backup::restore(&target, &restored, RestoreOptions::new().force(true)).unwrap();
+            check(&Database::open_with(&restored, options(Durability::None)).unwrap());
+        }
+        for name in ["branch", "restored", "replaced"] {
+            if path(name).exists() {
+                found_count += 1;
+                check(&Database::open_with(path(name), options(Durability::None)).unwrap());
+            }
+        }
+        check(&Database::open_with(path("db"), options(Durability::None)).unwrap());
+    }
+    println!("{cycles} kills, {found_count} branches and restored databases: all complete, all backups sound");
 }

@@ -405,3 +405,60 @@ fn a_smear_loses_only_the_records_that_it_touches() {
     println!("{rounds} smears lost {lost} records, all of them touched");
     assert!(lost > 0 && names_lost > 0, "no record was ever lost: the test has no effect");
 }
+
+/// Of a document whose newest revision is damaged, the last one in a history file is saved; a damaged history file costs
+/// only what is in the damaged block.
+#[test]
+fn replaced_revisions_are_salvaged_from_history_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open_with(&path, options()).unwrap();
+    db.history().keep(stemmadb::past::Retention::Everything).unwrap();
+    for number in 0..300 {
+        db.insert(&id(number), &body(number, 1)).unwrap();
+    }
+    for number in 0..300 {
+        db.upsert(&id(number), &body(number, 2)).unwrap();
+    }
+    db.maintenance().compact().unwrap();
+    db.close().unwrap();
+    let salvaged = || {
+        let mut found = BTreeSet::new();
+        let report = stemmadb::salvage::salvage_database(&path, |item| {
+            if let Salvaged::Revision(revision) = item {
+                found.insert((revision.id.as_str().to_owned(), revision.body.to_json()));
+            }
+            Ok(())
+        });
+        (found, report.unwrap())
+    };
+    let (all, report) = salvaged();
+    assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+    let newest = |number: u64| (id(number), body(number, 2).to_json());
+    let replaced = |number: u64| (id(number), body(number, 1).to_json());
+    let in_history = (0..300).filter(|&number| all.contains(&replaced(number))).count();
+    assert!(in_history > 200 && (0..300).all(|number| all.contains(&newest(number))), "{in_history}");
+
+    // The newest revisions are damaged.
+    let history: Vec<PathBuf> = path.join("history").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    for segment in path.join("log").read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+        let mut bytes = std::fs::read(&segment).unwrap();
+        let starts: Vec<usize> =
+            bytes.windows(9).enumerate().filter(|(_, nine)| *nine == b"document-").map(|(at, _)| at).collect();
+        starts.into_iter().for_each(|at| bytes[at] ^= 1);
+        std::fs::write(&segment, bytes).unwrap();
+    }
+    let (rest, report) = salvaged();
+    assert!(!report.skipped.is_empty() && rest.is_subset(&all));
+    assert_eq!((0..300).filter(|&number| rest.contains(&replaced(number))).count(), in_history);
+
+    let mut bytes = std::fs::read(&history[0]).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&history[0], bytes).unwrap();
+    let (rest, report) = salvaged();
+    let name = history[0].file_name().unwrap().to_string_lossy().into_owned();
+    assert!(report.skipped.iter().any(|skipped| skipped.file.ends_with(&name)), "{:?}", report.skipped);
+    assert!(rest.is_subset(&all));
+    let left = (0..300).filter(|&number| rest.contains(&replaced(number))).count();
+    assert!(left < in_history, "{left} of {in_history}");
+}

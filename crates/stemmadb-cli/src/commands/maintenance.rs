@@ -11,7 +11,17 @@ use crate::progress::Progress;
 
 /// Prints sizes, counts and settings.
 pub(super) fn info(info: &Info, session: Session<'_>) -> Result<()> {
-    let record = session.with(&info.database, |db| db.info())?;
+    let record = session.with(&info.database, |db| {
+        let mut record = db.info()?;
+        if let Some(target) = &info.backups {
+            let lag = db.backup_lag(target)?;
+            record.insert("backup", Value::from(lag.backup));
+            record.insert("backup_sequence", Value::from(lag.sequence.get()));
+            record.insert("backup_lag_sequences", Value::from(lag.lag_sequences));
+            record.insert("backup_lag_seconds", Value::from(lag.lag.as_secs_f64()));
+        }
+        Ok(record)
+    })?;
     print_record(info.output, record)
 }
 

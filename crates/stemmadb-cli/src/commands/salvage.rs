@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use stemmadb::Value;
 use stemmadb::salvage::SalvageReport;
 
-use super::{Session, attachment, refuse_url};
+use super::{Session, attachment};
 use crate::arguments::Salvage;
 use crate::database::{SalvagedItem, salvage};
 use crate::failure::{self, Exit, Failure, Result};
@@ -14,7 +14,6 @@ use crate::shell::interrupt;
 
 /// Salvages to a file or standard output.
 pub(super) fn run(arguments: &Salvage, session: Session<'_>) -> Result<()> {
-    refuse_url(&arguments.database)?;
     if session.open.is_some() {
         return Err(
             Failure::usage("the shell has the database open").with_hint("leave the shell, then `stemma salvage`")

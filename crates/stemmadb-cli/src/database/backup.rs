@@ -1,11 +1,13 @@
 //! Backups, restores and branches.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use stemmadb::backup::{
-    self, At, BackupOptions, BackupReport, DirectoryTarget, RestoreOptions, RestoreReport, VerifyReport,
+    self, At, BackupLag, BackupOptions, BackupReport, RestoreOptions, RestoreReport, Shipper, Target, VerifyReport,
 };
-use stemmadb::{Object, Value};
+use stemmadb::{Object, Selector, Value};
+use stemmadb_server::backup_target;
 
 use super::Database;
 use crate::failure::{Failure, Result};
@@ -25,20 +27,45 @@ fn show(progress: &Progress) -> impl FnMut(stemmadb::Progress) + use<'_> {
 }
 
 impl Database {
-    /// Makes a backup. With `supersedes`, also deletes earlier ones that it makes superfluous.
-    pub(crate) fn back_up(
-        &self,
-        target: &Path,
-        keep: Option<usize>,
-        supersedes: bool,
-        progress: &Progress,
-    ) -> Result<BackupReport> {
-        let mut options = BackupOptions::new().supersede(supersedes);
+    /// Makes a backup.
+    pub(crate) fn back_up(&self, target: &Path, keep: Option<usize>, progress: &Progress) -> Result<BackupReport> {
+        let mut options = BackupOptions::new();
         if let Some(keep) = keep {
             options = options.keep(keep);
         }
-        let target = DirectoryTarget::create(target)?;
-        Ok(self.inner.maintenance().backup_with(&target, &options, show(progress))?)
+        Ok(self.inner.maintenance().backup_with(&*backup_target(target, true)?, &options, show(progress))?)
+    }
+
+    /// Makes a backup with what `shipper` knows of its target.
+    pub(crate) fn ship(&self, shipper: &mut Shipper<'_>) -> Result<BackupReport> {
+        Ok(self.inner.maintenance().ship(shipper)?)
+    }
+
+    /// How far the newest backup in a target is behind the database.
+    pub(crate) fn backup_lag(&self, target: &Path) -> Result<BackupLag> {
+        Ok(self.inner.maintenance().backup_lag(&*open_target(target)?)?)
+    }
+
+    /// Restores a state beside the database, and writes it as new revisions; returns how many documents changed.
+    pub(crate) fn revert_to_backup(&self, target: &Path, at: At, progress: &Progress) -> Result<u64> {
+        let target = open_target(target)?;
+        let directory = self.inner.path().unwrap_or(Path::new("."));
+        let directory = directory.with_extension(format!("revert-{}", uuid::Uuid::new_v4().simple()));
+        let options = RestoreOptions::new().at(at);
+        let restored = backup::restore_with_progress(&*target, &directory, options, show(progress));
+        let changed = restored.and_then(|_| {
+            let copy = stemmadb::Database::open(&directory)?;
+            let changed = self.inner.history().revert_to_copy(Selector::everything(), &copy);
+            copy.close()?;
+            changed
+        });
+        let removed = match std::fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        let changed = changed?;
+        removed.map_err(|error| stemmadb::Error::io(format_args!("remove {}", directory.display()), error))?;
+        Ok(changed)
     }
 
     /// Creates a branch in `directory`.
@@ -49,7 +76,7 @@ impl Database {
 
 /// The backups in a target, one record for each.
 pub(crate) fn list_backups(target: &Path) -> Result<Vec<Object>> {
-    let backups = backup::list(&open_target(target)?)?;
+    let backups = backup::list(&*open_target(target)?)?;
     let record = |backup: backup::BackupInfo| {
         let fields = [
             ("backup", Value::from(backup.number)),
@@ -68,7 +95,18 @@ pub(crate) fn list_backups(target: &Path) -> Result<Vec<Object>> {
 
 /// Verifies the backups in a target.
 pub(crate) fn verify_backups(target: &Path, progress: &Progress) -> Result<VerifyReport> {
-    Ok(backup::verify_with_progress(&open_target(target)?, show(progress))?)
+    Ok(backup::verify_with_progress(&*open_target(target)?, show(progress))?)
+}
+
+/// Restores the newest backup to a temporary directory and checks it there.
+pub(crate) fn check_restore(target: &dyn Target) -> Result<RestoreReport> {
+    Ok(backup::check_restore(target, std::env::temp_dir())?)
+}
+
+/// Sends a request to a route of the database at a URL.
+pub(crate) fn post(url: &str, route: &str, body: &Value) -> Result<Value> {
+    let runtime = tokio::runtime::Runtime::new().map_err(stemmadb::Error::no_thread)?;
+    Ok(stemmadb_server::post(url, route, body, runtime.handle().clone())?)
 }
 
 /// Restores a database from a target.
@@ -81,9 +119,10 @@ pub(crate) fn restore(
     progress: &Progress,
 ) -> Result<RestoreReport> {
     let options = RestoreOptions::new().at(at).force(force).check(checks);
-    Ok(backup::restore_with_progress(&open_target(target)?, directory, options, show(progress))?)
+    Ok(backup::restore_with_progress(&*open_target(target)?, directory, options, show(progress))?)
 }
 
-fn open_target(target: &Path) -> Result<DirectoryTarget> {
-    DirectoryTarget::open(target).map_err(Failure::from)
+/// A place for backups, for reading.
+fn open_target(target: &Path) -> Result<Arc<dyn Target>> {
+    backup_target(target, false).map_err(Failure::from)
 }

@@ -19,10 +19,10 @@ pub(crate) enum SalvagedItem {
     Content(String, Box<BlobReader>),
 }
 
-/// Calls `visit` with each readable item of the database at `path`.
+/// Calls `visit` with each readable item of the database at `path`, or of the newest backup there.
 pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result<()>) -> Result<SalvageReport> {
     let mut stopped = None;
-    let outcome = stemmadb::salvage::salvage_database(path, |salvaged| {
+    let take = |salvaged| {
         let item = match salvaged {
             Salvaged::Revision(revision) => SalvagedItem::Document(revision_object(revision)),
             Salvaged::Local { id, deleted, body, .. } => SalvagedItem::Document(object(&id, deleted, [], body)),
@@ -36,11 +36,24 @@ pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result
             stopped = Some(failure);
             stemmadb::Error::from(std::io::Error::from(std::io::ErrorKind::Interrupted))
         })
-    });
+    };
+    let outcome = match has_backups(path) {
+        true => {
+            stemmadb::backup::salvage(&*stemmadb_server::backup_target(path, false)?, None, std::env::temp_dir(), take)
+        }
+        false => stemmadb::salvage::salvage_database(path, take),
+    };
     match stopped {
         Some(failure) => Err(failure),
         None => Ok(outcome.map_err(super::open_failure)?),
     }
+}
+
+/// Whether a path is a place of backups, not a database.
+fn has_backups(path: &Path) -> bool {
+    let is_manifest = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("manifest-");
+    let has_manifest = || path.read_dir().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_manifest)));
+    path.to_string_lossy().starts_with("s3://") || !path.join("log").is_dir() && has_manifest()
 }
 
 fn revision_object(revision: SalvagedRevision) -> Value {

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::replicator::Jobs;
 use crate::script::Scripts;
 use crate::settings::RuntimeSettings;
+use crate::shipping::Shipping;
 
 /// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
 /// is a quarter of the blocking pool.
@@ -32,6 +33,7 @@ pub(crate) struct ServerState {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) shipping: Arc<Shipping>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,

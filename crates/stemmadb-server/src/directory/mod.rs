@@ -31,6 +31,7 @@ use parking_lot::{Mutex, RwLock};
 use stemmadb::open_files::OpenFileLimit;
 use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::auth::Security;
 use crate::config::Config;
@@ -117,6 +118,8 @@ impl Directory {
         let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY))?;
         let entries = catalog.entries()?;
         complete_removals(&path, &catalog, &entries)?;
+        let unfinished = path.join(UNFINISHED_DIRECTORY);
+        remove(&unfinished).map_err(|error| io_failure("remove", &unfinished, &error))?;
         let slots = entries.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
         let directory = Directory {
             options: Options::new().durability(config.durability),
@@ -219,6 +222,58 @@ impl Directory {
             Ok(())
         })
         .await
+    }
+
+    /// Creates the database `name` with files that `fill` puts into a directory that does not exist yet. A failure, or a
+    /// crash before the files are complete, leaves nothing behind.
+    ///
+    /// # Errors
+    /// As [`Directory::create_with`]; those of `fill`.
+    pub(crate) async fn create_filled<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &str,
+        new: NewDatabase,
+        fill: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        name::check(name)?;
+        if self.contains(name) {
+            return Err(already_exists());
+        }
+        let (this, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            let unfinished = this.unfinished()?;
+            let filled = fill(unfinished.path())?;
+            let slot = this.add(&name, new)?;
+            let moved = std::fs::rename(unfinished.path(), this.path.join(&slot.entry.directory))
+                .map_err(|error| io_failure("rename", unfinished.path(), &error));
+            let moved = moved.and_then(|()| this.flush_names());
+            if let Err(failure) = moved.and_then(|()| this.open_blocking(&slot, Purpose::Any).map(|_| ())) {
+                this.abandon(&slot);
+                return Err(failure);
+            }
+            this.close_unused();
+            this.updates.record(&slot.entry.name, "created");
+            this.changed.send_modify(|count| *count += 1);
+            Ok(filled)
+        })
+        .await
+    }
+
+    /// Flushes the names in the directory.
+    fn flush_names(&self) -> Result<()> {
+        let flushed = std::fs::File::open(&self.path).and_then(|directory| directory.sync_all());
+        flushed.map_err(|error| io_failure("flush", &self.path, &error))
+    }
+
+    /// A name for the files of a database that is not complete yet. Whatever is there is removed when the returned value
+    /// is dropped, or else at the next start.
+    ///
+    /// # Errors
+    /// 503 if the directory can't be written.
+    pub(crate) fn unfinished(&self) -> Result<UnfinishedDirectory> {
+        let parent = self.path.join(UNFINISHED_DIRECTORY);
+        std::fs::create_dir_all(&parent).map_err(|error| io_failure("create", &parent, &error))?;
+        Ok(UnfinishedDirectory(parent.join(Uuid::new_v4().simple().to_string())))
     }
 
     /// Adds a new database to the catalog. It must be opened next.
@@ -403,6 +458,25 @@ enum Purpose {
     /// A deletion or a compaction, which may use the reserve on a full disk.
     FreeSpace,
 }
+
+/// A directory that is removed with everything in it.
+pub(crate) struct UnfinishedDirectory(PathBuf);
+
+impl UnfinishedDirectory {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for UnfinishedDirectory {
+    fn drop(&mut self) {
+        // The next start removes what can't be removed now.
+        remove(&self.0).ok();
+    }
+}
+
+/// The directory of databases that are being restored or branched.
+const UNFINISHED_DIRECTORY: &str = "unfinished";
 
 /// The catalog's directory. Directories of databases end with `.stemma`, so the names can't collide.
 const CATALOG_DIRECTORY: &str = "catalogue";

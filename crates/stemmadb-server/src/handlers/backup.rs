@@ -1,32 +1,48 @@
-//! Backups of databases: `POST /{db}/_backup`.
+//! Backups, restores and branches of databases: `POST /{db}/_backup`, `_restore` and `_branch`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::Value;
-use stemmadb::backup::{BackupOptions, DirectoryTarget};
+use stemmadb::backup::{At, BackupOptions, FollowStatus, RestoreOptions, restore as restore_backup};
+use stemmadb::{Database, ErrorKind, Selector, Value, past};
 
 use crate::app::Call;
+use crate::directory::NewDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
+use crate::objects::backup_target;
+use crate::shipping::{ContinuousBackup, place_in};
+
+/// The interval of a continuous backup, unless the request names one.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// `POST /{db}/_backup`
 pub(crate) async fn back_up(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?.unwrap_or_default();
+    let place = place(&call, &body)?;
+    match (flag(&body, "continuous")?, flag(&body, "cancel")?) {
+        (true, true) => cancel(call).await,
+        (true, false) => follow(call, &body, place).await,
+        (false, true) => Err(Failure::bad_request("`cancel` ends a continuous backup: add `\"continuous\": true`")),
+        (false, false) => back_up_once(call, &body, place).await,
+    }
+}
+
+async fn back_up_once(call: Call, body: &Value, place: PathBuf) -> Result<HttpResponse> {
     let served = call.open_database().await?;
-    let path = target(&call, &body)?;
-    let options = options(&body)?;
+    let options = keep(body)?.map_or_else(BackupOptions::new, |count| BackupOptions::new().keep(count));
     blocking(move || {
-        let target = DirectoryTarget::create(&path)?;
-        let report = served.database().maintenance().backup_with(&target, &options, |_| ());
-        let report = report.map_err(|error| match error.kind() {
-            // A conflict of writers, not of documents.
-            stemmadb::ErrorKind::Conflict => Failure::new(StatusCode::CONFLICT, "conflict", error.message().to_owned()),
-            _ => error.into(),
-        })?;
+        let target = backup_target(&place, true)?;
+        let report = served.database().maintenance().backup_with(&*target, &options, |_| ()).map_err(reported)?;
         if let Some(error) = &report.cleanup_error {
-            tracing::warn!(target: "stemma::database", "old files of a backup were not deleted: {error}");
+            tracing::warn!(target: "stemma::backup", "old files of a backup were not deleted: {error}");
+        }
+        if report.lost_count > 0 {
+            let name = served.name();
+            tracing::error!(target: "stemma::backup", "{name}: {} has lost {} files of the last backup; they were put \
+                again", target.describe(), report.lost_count);
         }
         let answer = json!({
             "ok": true,
@@ -41,9 +57,126 @@ pub(crate) async fn back_up(mut call: Call) -> Result<HttpResponse> {
     .await
 }
 
-/// The directory below the configured one: that of the given name, or of the database's name.
-fn target(call: &Call, body: &Value) -> Result<PathBuf> {
-    let Some(directory) = &call.state.config.backups else {
+/// Starts a continuous backup.
+async fn follow(call: Call, body: &Value, place: PathBuf) -> Result<HttpResponse> {
+    let interval = milliseconds(body, "interval")?;
+    let backup = ContinuousBackup {
+        place,
+        interval_ms: interval.unwrap_or(INTERVAL.as_millis() as u64),
+        keep: keep(body)?,
+        check_ms: milliseconds(body, "check")?,
+    };
+    let served = call.open_database().await?;
+    let shipping = call.state.shipping.clone();
+    blocking(move || shipping.start(served, backup)).await?;
+    Ok(HttpResponse::done(StatusCode::ACCEPTED))
+}
+
+async fn cancel(call: Call) -> Result<HttpResponse> {
+    let (shipping, name) = (call.state.shipping.clone(), call.parameter("db")?.to_owned());
+    blocking(move || shipping.cancel(&name)).await?;
+    Ok(HttpResponse::done(StatusCode::OK))
+}
+
+/// `POST /{db}/_restore`
+pub(crate) async fn restore(mut call: Call) -> Result<HttpResponse> {
+    let body = call.json_if_any().await?.unwrap_or_default();
+    let place = place(&call, &body)?;
+    let options = RestoreOptions::new().at(state(&body)?);
+    match flag(&body, "revert")? {
+        true => revert(call, place, options).await,
+        false => restore_new(call, &body, place, options).await,
+    }
+}
+
+/// Restores a database that does not exist.
+async fn restore_new(call: Call, body: &Value, place: PathBuf, options: RestoreOptions) -> Result<HttpResponse> {
+    let new = NewDatabase { is_partitioned: flag(body, "partitioned")?, ..NewDatabase::default() };
+    let directory = call.state.directory.clone();
+    let fill = move |path: &std::path::Path| {
+        let report = restore_backup(&*backup_target(&place, false)?, path, options).map_err(reported)?;
+        let documents = report.check.map_or(0, |check| check.document_count);
+        Ok(json!({
+            "ok": true,
+            "backup": report.backup,
+            "sequence": report.sequence.get(),
+            "bytes": report.byte_count,
+            "documents": documents,
+        }))
+    };
+    let answer = directory.create_filled(call.parameter("db")?, new, fill).await?;
+    HttpResponse::json(StatusCode::CREATED, &answer)
+}
+
+/// Sets a database to the state of a backup, by new revisions.
+async fn revert(call: Call, place: PathBuf, options: RestoreOptions) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let directory = call.state.directory.clone();
+    blocking(move || {
+        let restored = directory.unfinished()?;
+        let report = restore_backup(&*backup_target(&place, false)?, restored.path(), options).map_err(reported)?;
+        let copy = Database::open(restored.path())?;
+        let changed = served.database().history().revert_to_copy(Selector::everything(), &copy);
+        copy.close()?;
+        let answer = json!({
+            "ok": true,
+            "backup": report.backup,
+            "sequence": report.sequence.get(),
+            "changed": changed?,
+        });
+        HttpResponse::json(StatusCode::CREATED, &answer)
+    })
+    .await
+}
+
+/// `POST /{db}/_branch`
+pub(crate) async fn branch(mut call: Call) -> Result<HttpResponse> {
+    let body = call.json().await?;
+    let name = body.get("name").and_then(Value::as_str);
+    let name = name.ok_or_else(|| Failure::bad_request("`name` is the name of the new database"))?.to_owned();
+    let at = state(&body)?;
+    let served = call.open_database().await?;
+    let new = NewDatabase { is_partitioned: served.is_partitioned(), ..NewDatabase::default() };
+    let fill = move |path: &std::path::Path| served.database().maintenance().branch(path, at).map_err(reported);
+    call.state.directory.create_filled(&name, new, fill).await?;
+    Ok(HttpResponse::done(StatusCode::CREATED))
+}
+
+/// How far a continuous backup has come, as it is shown in a database's info.
+pub(super) fn status_value(status: &FollowStatus) -> serde_json::Value {
+    let check = status
+        .check
+        .as_ref()
+        .map(|check| json!({"ok": check.error.is_none(), "error": check.error, "sequence": check.sequence.get()}));
+    json!({
+        "target": status.target,
+        "backup": status.backup,
+        "sequence": status.sequence.get(),
+        "lag_seconds": status.lag.as_secs_f64(),
+        "lag_sequences": status.lag_sequences,
+        "failures": status.failure_count,
+        "error": status.error,
+        "running": status.is_running,
+        "check": check,
+    })
+}
+
+/// An error with its message: a conflict is one of writers, and what is not found is a backup.
+fn reported(error: stemmadb::Error) -> Failure {
+    let message = match error.hint() {
+        Some(hint) => format!("{} ({hint})", error.message()),
+        None => error.message().to_owned(),
+    };
+    match error.kind() {
+        ErrorKind::Conflict => Failure::new(StatusCode::CONFLICT, "conflict", message),
+        ErrorKind::NotFound => Failure::not_found(message),
+        _ => error.into(),
+    }
+}
+
+/// The directory or prefix within the configured place: that of the given name, or of the database's name.
+fn place(call: &Call, body: &Value) -> Result<PathBuf> {
+    let Some(configured) = &call.state.config.backups else {
         return Err(Failure::forbidden("the server has no directory for backups: set `backups`"));
     };
     let name = match body.get("target") {
@@ -53,7 +186,7 @@ fn target(call: &Call, body: &Value) -> Result<PathBuf> {
             _ => return Err(Failure::bad_request("`target` is a name of letters, digits, `_`, `-` and inner dots")),
         },
     };
-    Ok(directory.join(name))
+    Ok(place_in(configured, &name))
 }
 
 /// Whether a text names a directory right below another one.
@@ -62,12 +195,48 @@ fn is_name(text: &str) -> bool {
     text.len() <= 200 && !text.starts_with('.') && !text.is_empty() && text.bytes().all(is_allowed)
 }
 
-fn options(body: &Value) -> Result<BackupOptions> {
+/// The state to restore or to branch from.
+fn state(body: &Value) -> Result<At> {
+    let (backup, at) = (body.get("backup"), body.get("at"));
+    match (backup, at) {
+        (Some(_), Some(_)) => Err(Failure::bad_request("name a `backup` or `at`, not both")),
+        (Some(number), None) => match number.as_u64() {
+            Some(number) => Ok(At::Backup(number)),
+            None => Err(Failure::bad_request("`backup` is the number of a backup")),
+        },
+        (None, Some(at)) => {
+            let text = at.as_u64().map(|sequence| sequence.to_string()).or_else(|| at.as_str().map(str::to_owned));
+            let text = text.ok_or_else(|| Failure::bad_request("`at` is a sequence, a time, or how long ago"))?;
+            Ok(At::from(text.parse::<past::At>()?))
+        }
+        (None, None) => Ok(At::Latest),
+    }
+}
+
+fn flag(body: &Value, name: &str) -> Result<bool> {
+    match body.get(name) {
+        None => Ok(false),
+        Some(value) => value.as_bool().ok_or_else(|| Failure::bad_request(format!("`{name}` must be true or false"))),
+    }
+}
+
+fn keep(body: &Value) -> Result<Option<usize>> {
     match body.get("keep") {
-        None => Ok(BackupOptions::new()),
+        None => Ok(None),
         Some(keep) => match keep.as_u64().and_then(|count| usize::try_from(count).ok()) {
-            Some(count @ 1..) => Ok(BackupOptions::new().keep(count)),
+            Some(count @ 1..) => Ok(Some(count)),
             _ => Err(Failure::bad_request("`keep` must be a positive integer")),
+        },
+    }
+}
+
+/// A time in seconds, as milliseconds.
+fn milliseconds(body: &Value, name: &str) -> Result<Option<u64>> {
+    match body.get(name) {
+        None => Ok(None),
+        Some(seconds) => match seconds.as_f64() {
+            Some(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Some((seconds * 1000.0) as u64)),
+            _ => Err(Failure::bad_request(format!("`{name}` must be a number of seconds"))),
         },
     }
 }

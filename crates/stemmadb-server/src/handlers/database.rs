@@ -8,6 +8,7 @@ use serde_json::json;
 use stemmadb::IndexPolicy;
 use stemmadb::replication::Peer;
 
+use super::backup::status_value;
 use super::document::{absolute_url, encode_segment};
 use crate::app::Call;
 use crate::auth::Security;
@@ -17,7 +18,11 @@ use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
-    HttpResponse::ok(&database_info(call.open_database().await?).await?)
+    let mut info = database_info(call.open_database().await?).await?;
+    if let Some(status) = call.state.shipping.status(call.parameter("db")?) {
+        info["backup"] = status_value(&status);
+    }
+    HttpResponse::ok(&info)
 }
 
 /// Document counts and sizes of a database, in CouchDB's format.

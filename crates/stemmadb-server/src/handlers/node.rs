@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use stemmadb::backup::FollowStatus;
 
 use crate::app::{Call, ServerState};
 use crate::error::{Failure, Result};
@@ -66,6 +67,7 @@ fn page(state: &ServerState) -> String {
             page.sample("stemma_replication_changes_pending", &[("job", &job.id)], count as f64);
         }
     }
+    backups(state, &mut page);
     if let Some(bytes) = resident_bytes() {
         let help = "Resident memory of this process, including mapped files.";
         page.single("process_resident_memory_bytes", "gauge", help, bytes as f64);
@@ -107,6 +109,31 @@ fn databases(state: &ServerState, page: &mut MetricsPage) {
         "Document changes in open databases.",
         sum(|info| info.sequence.get()),
     );
+}
+
+/// The continuous backups, by database.
+fn backups(state: &ServerState, page: &mut MetricsPage) {
+    let statuses = state.shipping.statuses();
+    let mut family = |name: &str, help: &str, value: fn(&FollowStatus) -> f64| {
+        page.family(name, "gauge", help);
+        for (database, status) in &statuses {
+            page.sample(name, &[("database", database)], value(status));
+        }
+    };
+    family("stemma_backup_lag_seconds", "At most this old is the oldest change that the backups lack.", |status| {
+        status.lag.as_secs_f64()
+    });
+    family("stemma_backup_lag_sequences", "Sequences that the backups lack.", |status| status.lag_sequences as f64);
+    family("stemma_backup_failures", "Attempts that failed since the last one that succeeded.", |status| {
+        f64::from(status.failure_count)
+    });
+    family("stemma_backup_running", "Whether the continuous backup goes on: 1 or 0.", |status| {
+        f64::from(u8::from(status.is_running))
+    });
+    family("stemma_backup_check_failed", "Whether the last check of a restore failed: 1 or 0.", |status| {
+        let has_failed = status.check.as_ref().is_some_and(|check| check.error.is_some());
+        f64::from(u8::from(has_failed))
+    });
 }
 
 /// The resident memory of this process, if the system reports it.

@@ -11,7 +11,6 @@ use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStat
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::connect::OutboundClient;
 use super::local::LocalPeer;
 use super::remote::{RemotePeer, SharedPeer, library_error};
 use super::request::{Endpoint, ReplicationRequest};
@@ -21,6 +20,7 @@ use crate::design::WriteValidator;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::MemoryBudget;
+use crate::outbound::OutboundClient;
 use crate::script::Scripts;
 use crate::writes::WriteOptions;
 

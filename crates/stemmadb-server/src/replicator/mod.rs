@@ -7,7 +7,6 @@
 //! announced ([`verified_content`]). All blocking waits go through [`runtime`], so that tests can run everything on one
 //! thread over a simulated network.
 
-mod connect;
 mod follow;
 mod jobs;
 mod local;
@@ -28,7 +27,7 @@ use tokio::sync::watch;
 use crate::config::{Limits, Replicator};
 use crate::error::{Failure, Result};
 use crate::http::MemoryBudget;
-pub(crate) use connect::OutboundClient;
+use crate::outbound::OutboundClient;
 pub(crate) use follow::follow;
 pub(crate) use jobs::{Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
 use remote::RemotePeer;
@@ -43,13 +42,29 @@ use runtime::JobRuntime;
 /// # Errors
 /// 400 if `url` is not the URL of a database.
 pub fn peer(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<Arc<dyn Peer>> {
+    Ok(Arc::new(remote(url, runtime, cancelled)?))
+}
+
+/// Sends a POST request to a route, such as `/_restore`, of the database at an HTTP URL; returns the answer. Blocks for
+/// as long as the server works on it, up to a day.
+///
+/// # Errors
+/// `Invalid` if `url` is not the URL of a database; the errors that the server reports.
+pub fn post(url: &str, route: &str, body: &Value, runtime: Handle) -> stemmadb::Result<Value> {
+    let (_sender, cancelled) = watch::channel(false);
+    let remote = remote(url, runtime, cancelled);
+    let remote = remote.map_err(|failure| stemmadb::Error::invalid(failure.reason().to_owned()))?;
+    remote.post(route, body, std::time::Duration::from_hours(24))
+}
+
+fn remote(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<RemotePeer> {
     match Endpoint::parse(&Value::from(url), "database")? {
         Endpoint::Remote { url, headers } => {
             let outbound = OutboundClient::new(&Replicator::default())?;
             let limits = Limits::default();
             let (runtime, memory) =
                 (JobRuntime::Threaded(runtime), MemoryBudget::new(limits.bodies_bytes, limits.stall_timeout));
-            Ok(Arc::new(RemotePeer::new(outbound.client, url, headers, runtime, limits.body_bytes, memory, cancelled)))
+            Ok(RemotePeer::new(outbound.client, url, headers, runtime, limits.body_bytes, memory, cancelled))
         }
         Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
     }

@@ -21,7 +21,6 @@ use stemmadb::replication::{
 use stemmadb::{DocumentId, Error, Object, Revision, Value};
 use tokio::sync::{mpsc, watch};
 
-use super::connect::Network;
 use super::runtime::JobRuntime;
 use super::verified_content::{ExpectedContent, VerifiedContent};
 use crate::documents::{IncomingDocument, parse_revision};
@@ -30,6 +29,7 @@ use crate::http::{
     Body, BodyTimeout, ChunkReader, JsonPurpose, MemoryBudget, MemoryReservation, next_frame, read_all, read_json,
     read_json_within,
 };
+use crate::outbound::Network;
 
 /// The characters that are percent-encoded in a path segment.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -324,6 +324,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
         written.count += plain.len().saturating_sub(refusals.len());
         written.refusals.extend(refusals);
         Ok(())
+    }
+
+    /// Sends a request to a route of the database.
+    pub(super) fn post(&self, route: &str, body: &Value, timeout: Duration) -> stemmadb::Result<Value> {
+        Ok(self.request_json(Method::POST, route, Some(body), timeout)?.value)
     }
 
     /// Creates the database if it does not exist.

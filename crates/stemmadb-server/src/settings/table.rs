@@ -113,7 +113,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "backups",
         kind: Kind::Path,
-        help: "A directory in which POST /{db}/_backup makes backups, each database in a directory of its own",
+        help: "A directory, or s3://BUCKET/PREFIX, in which POST /{db}/_backup makes backups, each database in a \
+            directory of its own",
         default_text: None,
         apply: |config, texts| {
             config.backups = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);

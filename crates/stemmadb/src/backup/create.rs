@@ -1,6 +1,6 @@
 //! Making a backup.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -63,6 +63,8 @@ pub struct BackupReport {
     pub byte_count: u64,
     /// Older backups that were deleted.
     pub deleted_count: u64,
+    /// Files of the backup before that the target has lost. They were put again, but the target can't be relied upon.
+    pub lost_count: u64,
     /// Why files or backups that are not needed any more could not be deleted. The backup itself is complete.
     pub cleanup_error: Option<Error>,
 }
@@ -99,23 +101,28 @@ pub(super) struct KnownTarget {
     pub(super) is_ours: bool,
     /// The files in the target.
     pub(super) files: Vec<String>,
+    /// How many files of the newest backup the target has lost.
+    pub(super) lost_count: u64,
 }
 
 impl KnownTarget {
     pub(super) fn read(store: &Store, target: &dyn Target) -> Result<Self> {
         let numbers = manifest::numbers(target)?;
-        let newest = manifest::newest(target, &numbers)?;
+        let mut newest = manifest::newest(target, &numbers)?;
         let (database, identity) = ids(store);
         if newest.as_ref().is_some_and(|newest| newest.database != database) {
-            return Err(Error::invalid(format!("{} has backups of another database", target.describe()))
-                .with_hint("name another target: each database has its own"));
+            return Err(of_another_database(target));
         }
+        let files = target.list(&format!("{FILES}/"))?;
+        let present: HashSet<&str> = files.iter().map(String::as_str).collect();
+        let lost_count = newest.as_mut().map_or(0, |newest| newest.drop_entries_without_files(&present));
         Ok(KnownTarget {
             number: numbers.last().copied().unwrap_or(0),
             writer: newest.as_ref().map(|newest| newest.writer.clone()),
             newest: newest.filter(|newest| newest.identity == identity),
             is_ours: false,
-            files: target.list(&format!("{FILES}/"))?,
+            lost_count,
+            files,
         })
     }
 
@@ -126,12 +133,28 @@ impl KnownTarget {
         files.sort_unstable();
         files.dedup();
         let (number, writer) = (newest.backup, Some(newest.writer.clone()));
-        KnownTarget { number, writer, newest: Some(newest), is_ours: true, files }
+        KnownTarget { number, writer, newest: Some(newest), is_ours: true, files, lost_count: 0 }
+    }
+
+    /// Whether the newest backup is by this writer.
+    pub(super) fn is_written_by(&self, writer: &str) -> bool {
+        self.writer.as_deref() == Some(writer)
+    }
+
+    /// Whether the newest backup is of this database.
+    pub(super) fn is_of(&self, store: &Store) -> bool {
+        let (database, identity) = ids(store);
+        self.newest.as_ref().is_some_and(|newest| newest.database == database && newest.identity == identity)
     }
 }
 
+pub(super) fn of_another_database(target: &dyn Target) -> Error {
+    Error::invalid(format!("{} has backups of another database", target.describe()))
+        .with_hint("name another target: each database has its own")
+}
+
 /// The ids of the log and of the database.
-fn ids(store: &Store) -> (String, String) {
+pub(super) fn ids(store: &Store) -> (String, String) {
     let text = |id: DatabaseId| Uuid::from_bytes(id).simple().to_string();
     (text(store.parts.log.database_id()), text(store.parts.identity))
 }
@@ -141,6 +164,7 @@ pub(super) struct Shipped {
     pub(super) manifest: Manifest,
     copied_bytes: u64,
     linked_bytes: u64,
+    lost_count: u64,
 }
 
 impl Shipped {
@@ -158,6 +182,7 @@ impl Shipped {
             linked_bytes: self.linked_bytes,
             byte_count: self.manifest.byte_count(),
             deleted_count,
+            lost_count: self.lost_count,
             cleanup_error,
         })
     }
@@ -211,7 +236,7 @@ pub(super) fn ship(
     if !target.put_new(&name_of(number), &manifest.encode()?)? {
         return Err(fenced(target, number));
     }
-    Ok(Shipped { manifest, copied_bytes, linked_bytes })
+    Ok(Shipped { manifest, copied_bytes, linked_bytes, lost_count: known.lost_count })
 }
 
 /// What is done with a segment.

@@ -69,6 +69,16 @@ impl Destination {
         filled
     }
 
+    /// What was filled.
+    pub(super) fn open_filled(&self) -> Arc<dyn Vfs> {
+        Arc::new(Subdirectory::new(self.parent.clone(), &self.name))
+    }
+
+    /// Removes what was filled.
+    pub(super) fn remove_filled(&self) -> Result<()> {
+        self.remove(&self.name)
+    }
+
     fn fill_unfinished<T>(&self, work: impl FnOnce(&Arc<dyn Vfs>) -> Result<T>) -> Result<T> {
         let name = self.unfinished();
         self.parent.create_dir_all(&name).map_err(|error| Error::io(format_args!("create {name}"), error))?;

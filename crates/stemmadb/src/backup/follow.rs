@@ -7,18 +7,16 @@
 //! Invariants: nothing is read from or written to the target while nothing is written to the database, and nothing is
 //! listed there while the same segment is written to. A follower that finds the backup of another writer stops.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use uuid::Uuid;
-
-use super::clean::clean;
-use super::create::{KnownTarget, fenced, ship};
-use super::manifest::{Manifest, name_of};
+use super::rehearse::{RestoreCheck, ScheduledChecks};
+use super::ship::Shipper;
 use super::target::Target;
 use crate::engine::Store;
-use crate::log::{LogPosition, SegmentSet};
+use crate::log::LogPosition;
 use crate::revision::Sequence;
 use crate::sync::{Condvar, Mutex};
 use crate::{Error, ErrorKind, Result};
@@ -26,15 +24,14 @@ use crate::{Error, ErrorKind, Result};
 /// The longest time between two attempts while the target fails.
 const RETRY_MAX: Duration = Duration::from_mins(5);
 
-/// A follower that writes again after this time lists the target first: another writer may have taken over.
-const LIST_INTERVAL: Duration = Duration::from_mins(5);
-
 /// Options of a [`Follower`].
 #[derive(Clone)]
 pub struct FollowOptions {
     interval: Duration,
     keep: Option<usize>,
     held_bytes_max: u64,
+    /// How often a restore is checked, and where.
+    checks: Option<(Duration, PathBuf)>,
     observer: Option<Observer>,
 }
 
@@ -42,7 +39,8 @@ type Observer = Arc<dyn Fn(&FollowStatus) + Send + Sync>;
 
 impl Default for FollowOptions {
     fn default() -> Self {
-        FollowOptions { interval: Duration::from_secs(10), keep: None, held_bytes_max: 1 << 30, observer: None }
+        let interval = Duration::from_secs(10);
+        FollowOptions { interval, keep: None, held_bytes_max: 1 << 30, checks: None, observer: None }
     }
 }
 
@@ -77,7 +75,16 @@ impl FollowOptions {
         self
     }
 
-    /// Calls `observe` after each shipment and each failure, on the follower's thread.
+    /// Restores the newest backup at this interval into a directory below `directory`, checks it as
+    /// [`check_restore`](super::check_restore) does, and removes it. The first check is made after the first interval,
+    /// on a thread of its own; [`FollowStatus::check`] has the result.
+    #[must_use]
+    pub fn check(mut self, interval: Duration, directory: impl AsRef<Path>) -> Self {
+        self.checks = Some((interval, directory.as_ref().to_owned()));
+        self
+    }
+
+    /// Calls `observe` after each shipment, each check and each failure, on the thread that does it.
     #[must_use]
     pub fn on_status(mut self, observe: impl Fn(&FollowStatus) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observe));
@@ -95,6 +102,8 @@ impl std::fmt::Debug for FollowOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FollowStatus {
+    /// Where the backups are.
+    pub target: String,
     /// The number of the newest backup; 0 before the first one.
     pub backup: u64,
     /// The newest sequence in the target.
@@ -107,6 +116,10 @@ pub struct FollowStatus {
     pub error: Option<String>,
     /// How many attempts have failed since the last one that succeeded.
     pub failure_count: u32,
+    /// Sequences that the target lacks.
+    pub lag_sequences: u64,
+    /// The result of the last check of a restore.
+    pub check: Option<RestoreCheck>,
     /// Whether the follower goes on. It ends when it is stopped, when the database is closed, and when another writer
     /// takes over the target.
     pub is_running: bool,
@@ -117,9 +130,12 @@ pub struct FollowStatus {
 pub struct Follower {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Ends with the follower.
+    _checks: Option<ScheduledChecks>,
 }
 
-struct Shared {
+/// What a follower shares with its threads and its database.
+pub(crate) struct Shared {
     store: Arc<Store>,
     target: Arc<dyn Target>,
     options: FollowOptions,
@@ -158,7 +174,19 @@ impl Follower {
         let thread = std::thread::Builder::new().name("stemma-follow".to_owned());
         let running = shared.clone();
         let thread = thread.spawn(move || running.run()).map_err(Error::no_thread)?;
-        Ok(Follower { shared, thread: Some(thread) })
+        let mut follower = Follower { shared, thread: Some(thread), _checks: None };
+        if let Some((interval, directory)) = &follower.shared.options.checks {
+            let checked = follower.shared.clone();
+            let note = move |check| checked.note_check(check);
+            let target = follower.shared.target.clone();
+            follower._checks = Some(ScheduledChecks::start(target, *interval, directory.clone(), note)?);
+        }
+        Ok(follower)
+    }
+
+    /// What it shares with its database.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// How far it has come. Costs next to nothing.
@@ -203,15 +231,24 @@ impl std::fmt::Debug for Follower {
 }
 
 impl Shared {
-    fn status(&self) -> FollowStatus {
+    pub(crate) fn status(&self) -> FollowStatus {
         let state = self.state.lock();
         let is_complete = state.status.shipment_count > 0 && self.store.parts.log.end() == state.shipped_end;
         let lag = if is_complete { Duration::ZERO } else { state.complete_at.elapsed() };
-        FollowStatus { lag, ..state.status.clone() }
+        let lag_sequences = self.store.parts.publisher.published().0.saturating_sub(state.status.sequence.0);
+        FollowStatus { lag, lag_sequences, target: self.target.describe(), ..state.status.clone() }
+    }
+
+    fn note_check(&self, check: RestoreCheck) {
+        self.state.lock().status.check = Some(check);
+        self.observe();
     }
 
     fn run(&self) {
-        let mut shipper = Shipper::new(&self.store, &*self.target, self.options.keep);
+        let mut shipper = Shipper::new(&*self.target);
+        if let Some(keep) = self.options.keep {
+            shipper = shipper.keep(keep);
+        }
         let mut delay = Duration::ZERO;
         loop {
             let stop = self.wait(delay);
@@ -262,17 +299,19 @@ impl Shared {
                 return Ok(());
             }
         }
-        let shipment = shipper.ship()?;
+        let shipment = shipper.ship_from(&self.store)?;
+        let report = shipment.report;
         {
             let mut state = self.state.lock();
             state.shipped_end = shipment.end;
             state.complete_at = now;
             let status = &mut state.status;
-            (status.backup, status.sequence) = (shipment.backup, shipment.sequence);
+            (status.backup, status.sequence) = (report.number, report.sequence);
             status.shipment_count += 1;
             (status.error, status.failure_count) = (None, 0);
         }
-        match shipment.cleanup_error {
+        match report.cleanup_error {
+            _ if report.lost_count > 0 => self.fail(&lost(&*self.target, report.lost_count), false),
             Some(error) => self.fail(&error.within("superfluous files were not deleted"), false),
             None => self.observe(),
         }
@@ -296,96 +335,6 @@ impl Shared {
     }
 }
 
-/// The writer of a target's backups, with what it knows of the target.
-pub(super) struct Shipper<'a> {
-    store: &'a Store,
-    target: &'a dyn Target,
-    keep: Option<usize>,
-    /// Marks its backups.
-    writer: String,
-    known: Option<KnownTarget>,
-    /// Keeps the segments since the last shipment.
-    kept: Option<SegmentSet>,
-    listed_at: Instant,
-    has_shipped: bool,
-}
-
-/// What was shipped.
-pub(super) struct Shipment {
-    /// Where it ends in the log.
-    end: LogPosition,
-    pub(super) backup: u64,
-    pub(super) sequence: Sequence,
-    pub(super) cleanup_error: Option<Error>,
-}
-
-impl<'a> Shipper<'a> {
-    pub(super) fn new(store: &'a Store, target: &'a dyn Target, keep: Option<usize>) -> Self {
-        let writer = Uuid::new_v4().simple().to_string();
-        let listed_at = Instant::now();
-        Shipper { store, target, keep, writer, known: None, kept: None, listed_at, has_shipped: false }
-    }
-
-    /// Ships everything written so far.
-    pub(super) fn ship(&mut self) -> Result<Shipment> {
-        let _lock = self.target.lock()?;
-        let known = self.known_target()?;
-        let export = self.store.export(self.kept.as_ref())?;
-        if self.kept.is_none() {
-            // Even if this shipment fails, the next one needs what is removed meanwhile.
-            self.kept = Some(export.segments_kept.clone());
-        }
-        let shipped = ship(self.store, self.target, &export, &known, &self.writer, &mut |_| ())?;
-        self.kept = Some(export.segments_kept.clone());
-        let end = export.end;
-        drop(export);
-        let manifest = shipped.manifest;
-        let mut shipment =
-            Shipment { end, backup: manifest.backup, sequence: manifest.sequence(), cleanup_error: None };
-        self.has_shipped = true;
-        match self.delete_superfluous(&known, &manifest) {
-            Err(error) if error.kind() == ErrorKind::Conflict => return Err(error),
-            // What was shipped can be restored.
-            cleaned => shipment.cleanup_error = cleaned.err(),
-        }
-        self.known = Some(known.after(manifest));
-        Ok(shipment)
-    }
-
-    /// What is known of the target: read again after a failure, and after a while.
-    fn known_target(&mut self) -> Result<KnownTarget> {
-        if let Some(known) = self.known.take().filter(|_| self.listed_at.elapsed() < LIST_INTERVAL) {
-            return Ok(known);
-        }
-        self.listed_at = Instant::now();
-        let read = KnownTarget::read(self.store, self.target)?;
-        let is_ours = read.writer.as_ref() == Some(&self.writer);
-        if self.has_shipped && !is_ours && read.writer.is_some() {
-            return Err(fenced(self.target, read.number));
-        }
-        Ok(KnownTarget { is_ours, ..read })
-    }
-
-    /// Deletes the backup before, if the new one makes it superfluous; and, if there may be some, files that no backup
-    /// lists any more.
-    fn delete_superfluous(&mut self, known: &KnownTarget, newest: &Manifest) -> Result<()> {
-        match &known.newest {
-            Some(previous)
-                if known.is_ours && previous.is_superseded_by(newest) && newest.has_all_files_of(previous) =>
-            {
-                self.target.delete(&name_of(previous.backup))
-            }
-            _ => {
-                self.listed_at = Instant::now();
-                clean(self.target, newest, self.keep, true, &known.files).map(|_| ())
-            }
-        }
-    }
-
-    /// Gives up the segments that are kept for a target that fails, if they take more than this many bytes.
-    fn give_up_segments_beyond(&mut self, byte_count: u64) {
-        if self.kept.as_ref().is_some_and(|kept| kept.held_bytes() > byte_count) {
-            self.kept = None;
-        }
-    }
+fn lost(target: &dyn Target, count: u64) -> Error {
+    Error::unavailable(format!("{} has lost {count} files of the last backup; they were put again", target.describe()))
 }

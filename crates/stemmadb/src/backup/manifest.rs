@@ -188,6 +188,16 @@ impl Manifest {
         self.files().map(|file| file.length).sum()
     }
 
+    /// Drops what the target does not have completely; returns how many of its files are missing.
+    pub(super) fn drop_entries_without_files(&mut self, present: &HashSet<&str>) -> u64 {
+        let is_present = |file: &FileEntry| present.contains(&*file.name);
+        let lost_count = self.files().filter(|file| !is_present(file)).count() as u64;
+        self.segments.retain(|segment| segment.parts.iter().all(is_present));
+        self.history.retain(|history| is_present(&history.file));
+        self.contents.retain(|content| is_present(&content.file));
+        lost_count
+    }
+
     /// Whether all files of an older backup are files of this one.
     pub(super) fn has_all_files_of(&self, older: &Manifest) -> bool {
         let names: HashSet<&str> = self.files().map(|file| &*file.name).collect();

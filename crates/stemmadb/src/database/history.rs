@@ -192,6 +192,17 @@ impl<'a> History<'a> {
         history::revert(store, self.database.durability, &query.into(), to)
     }
 
+    /// Sets every document that matches a query, here or in `copy`, to its state in `copy`, by new revisions: for example
+    /// to that of a restored backup. Documents that `copy` does not have are deleted. Returns how many documents changed.
+    ///
+    /// The changes are made in transactions of up to 200 documents. Replicas receive them like any others.
+    ///
+    /// # Errors
+    /// `Invalid` if the query is malformed; those of [`Database::write`] and of reading `copy`.
+    pub fn revert_to_copy(&self, query: impl Into<Query>, copy: &Database) -> Result<u64> {
+        history::revert_to_copy(self.database.store(), self.database.durability, &query.into(), copy.store())
+    }
+
     /// How many documents [`History::revert`] would change, without changing any.
     ///
     /// # Errors

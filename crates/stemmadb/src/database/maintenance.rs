@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::Database;
 use crate::Result;
-use crate::backup::{self, At, BackupOptions, BackupReport, DirectoryTarget, FollowOptions, Follower, Target};
+use crate::backup::{
+    self, At, BackupLag, BackupOptions, BackupReport, DirectoryTarget, FollowOptions, FollowStatus, Follower, Shipper,
+    Target,
+};
 use crate::engine::CheckReport;
 use crate::options::Progress;
 
@@ -104,7 +107,34 @@ impl<'a> Maintenance<'a> {
     /// # Errors
     /// `Unavailable` if no thread can be started. Errors of the target are reported in the status.
     pub fn follow(&self, target: Arc<dyn Target>, options: FollowOptions) -> Result<Follower> {
-        Follower::start(self.database.store(), target, options)
+        let follower = Follower::start(self.database.store(), target, options)?;
+        let mut followers = self.database.handle.followers.lock();
+        followers.retain(|other| other.strong_count() > 0);
+        followers.push(Arc::downgrade(follower.shared()));
+        Ok(follower)
+    }
+
+    /// The continuous backups that [`Maintenance::follow`] has started, and how far each has come. Costs next to nothing.
+    pub fn followers(&self) -> Vec<FollowStatus> {
+        let followers = self.database.handle.followers.lock().clone();
+        followers.iter().filter_map(|follower| Some(follower.upgrade()?.status())).collect()
+    }
+
+    /// How far the newest backup in `target` is behind this database. Reads one manifest, and compares nothing else.
+    ///
+    /// # Errors
+    /// `NotFound` if there are no backups; `Invalid` if they are of another database; `Unavailable` if the target can't
+    /// be read.
+    pub fn backup_lag(&self, target: &dyn Target) -> Result<BackupLag> {
+        backup::backup_lag(self.database.store(), target)
+    }
+
+    /// Makes a backup with what `shipper` knows of its target, and deletes those that it makes superfluous.
+    ///
+    /// # Errors
+    /// Those of [`Maintenance::backup`].
+    pub fn ship(&self, shipper: &mut Shipper<'_>) -> Result<BackupReport> {
+        shipper.ship(self.database.store())
     }
 
     /// Creates a branch in `directory`: a database with the state `at`, which can be written independently of this one.

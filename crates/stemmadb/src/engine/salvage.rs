@@ -1,8 +1,8 @@
-//! Salvage: recovers what is readable from a damaged database. That is every log record whose own checksum is right,
-//! and every attachment content that is intact. It changes nothing on disk. Of the tree, it only uses the names of
+//! Salvage: recovers what is readable from a damaged database. That is every record of the log and of the history files
+//! whose own checksum is right, and every attachment content that is intact. It changes nothing on disk. Of the tree, it only uses the names of
 //! fields and the dictionaries of compressed bodies whose records are damaged, if the tree can be read.
 //!
-//! It makes two passes over the log: the first collects the shape names and the revisions that are known not to be
+//! It makes two passes over history files and log: the first collects the shape names and the revisions that are known not to be
 //! leaves; the second reports records. If some revisions have parents that no record describes, a pass in between looks
 //! for those parents.
 
@@ -19,14 +19,14 @@ use crate::engine::directory;
 use crate::index::DocumentNumber;
 use crate::layout::record::{Record, RevisionRecord};
 use crate::layout::{DocumentRow, meta};
-use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped};
+use crate::log::{BlobReader, Blobs, Digest, LogPosition, Skipped};
 use crate::options::Options;
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 use crate::vfs::Vfs;
 
 use lineage::{Ancestry, Lineage};
-use surviving::read_records;
+use surviving::Survivors;
 
 /// Describes records that can't be decoded because they need other, damaged records.
 const UNDECODABLE: &str = "whole records that need others";
@@ -102,59 +102,49 @@ pub struct SalvageReport {
 /// # Errors
 /// `Unavailable` if its directory can't be read; any error that `visit` returns.
 pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
-    let damaged_log = DamagedLog::find(&*vfs)?;
+    let survivors = Survivors::find(&*vfs)?;
     let (mut facts, mut ancestry) = (LogFacts::default(), Ancestry::default());
-    damaged_log.payloads(&mut |payload| {
-        read_records(&payload, &mut |_, position, record| {
-            facts.learn(position, &record);
-            match &record {
-                Record::Revision(record) => ancestry.learn(record),
-                Record::Snapshot { number, .. } => {
-                    facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
-                }
-                _ => {}
+    survivors.records(&mut |_, position, record| {
+        facts.learn(position, &record);
+        match &record {
+            Record::Revision(record) => ancestry.learn(record),
+            Record::Snapshot { number, .. } => {
+                facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
             }
-            Ok(())
-        })
-        .map(|_| ())
+            _ => {}
+        }
+        Ok(())
     })?;
     facts.learn_from_tree(&vfs).ok();
     let mut lineage = Lineage::new(ancestry);
     if lineage.has_orphans() {
-        damaged_log.payloads(&mut |payload| {
-            read_records(&payload, &mut |_, position, record| {
-                if let Record::Revision(record) = &record
-                    && !facts.is_not_leaf(position, record)
-                {
-                    lineage.consider(record);
-                }
-                Ok(())
-            })
-            .map(|_| ())
+        survivors.records(&mut |_, position, record| {
+            if let Record::Revision(record) = &record
+                && !facts.is_not_leaf(position, record)
+            {
+                lineage.consider(record);
+            }
+            Ok(())
         })?;
     }
     let (reattached_count, ambiguous_count) = lineage.counts();
     let mut report = SalvageReport { reattached_count, ambiguous_count, ..SalvageReport::default() };
     let mut reported = HashSet::new();
-    damaged_log.payloads(&mut |payload| {
-        let gaps =
-            read_records(&payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
-                Ok(Some(Salvaged::Content { digest, .. })) if !reported.insert(digest) => Ok(()),
-                Ok(Some(found)) => {
-                    report.count(&found);
-                    visit(found)
-                }
-                Ok(None) => Ok(()),
-                Err(error) => {
-                    report.undecodable_count += 1;
-                    report.skipped.push(Skipped { what: format!("{UNDECODABLE}: {}", error.message()), ..range });
-                    Ok(())
-                }
-            })?;
-        report.skipped.extend(gaps);
-        Ok(())
+    let gaps = survivors.records(&mut |range, position, record| match facts.salvaged(position, record, &lineage) {
+        Ok(Some(Salvaged::Content { digest, .. })) if !reported.insert(digest) => Ok(()),
+        Ok(Some(found)) => {
+            report.count(&found);
+            visit(found)
+        }
+        Ok(None) => Ok(()),
+        Err(error) => {
+            report.undecodable_count += 1;
+            report.skipped.push(Skipped { what: format!("{UNDECODABLE}: {}", error.message()), ..range });
+            Ok(())
+        }
     })?;
-    report.skipped.extend(damaged_log.into_skipped());
+    report.skipped.extend(gaps);
+    report.skipped.extend(survivors.into_skipped());
     contents_of_files(&vfs, &reported, &mut report, visit)?;
     report.merge_gaps();
     Ok(report)

@@ -26,6 +26,8 @@
 //! Invariants: a file is flushed before it gets its name, and never changes. A segment is retired only after its file
 //! has its name. A file whose segment still exists is the rest of an interrupted retirement, and is replaced.
 
+mod damaged;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,6 +37,8 @@ use crate::revision::Sequence;
 use crate::sync::{Mutex, RwLock};
 use crate::vfs::{Vfs, VfsFile, create_anew, read_exact_at};
 use crate::{Error, Result, varint};
+
+pub(crate) use damaged::surviving_history;
 
 const DIRECTORY: &str = "history";
 const SUFFIX: &str = ".history";

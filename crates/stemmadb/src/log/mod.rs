@@ -60,7 +60,9 @@ pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use export::{ExportedSegment, FrameVisit, read_frames, segment_file_name};
-pub(crate) use history::{ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, verify_history};
+pub(crate) use history::{
+    ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, surviving_history, verify_history,
+};
 pub(crate) use payload::{ChecksumSeed, Payload};
 pub(crate) use position::LogPosition;
 pub(crate) use retire::{RetiredFile, RetiredSegment};

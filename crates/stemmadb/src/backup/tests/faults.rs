@@ -184,7 +184,7 @@ fn shipments_that_are_interrupted_go_on_with_the_next() {
         step += if takes_all { 1 } else { 1 + step / 12 };
         let (target_disk, db) = (FaultVfs::new(2), open(&FaultVfs::new(1)));
         let target = target(&target_disk);
-        let mut shipper = Shipper::new(db.store(), &target, None);
+        let mut shipper = Shipper::new(&target);
         let (mut copies, mut failure_count) = (BTreeMap::new(), 0);
         target_disk.fail(Call::AnyChange, step, [Failure::Broken, Failure::Full][step as usize % 2], false);
         for round in 0..4 {
@@ -195,7 +195,7 @@ fn shipments_that_are_interrupted_go_on_with_the_next() {
             if round == 2 {
                 db.maintenance().compact().unwrap();
             }
-            match shipper.ship() {
+            match shipper.ship(db.store()) {
                 Ok(shipment) => failure_count += u64::from(shipment.cleanup_error.is_some()),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -210,7 +210,7 @@ fn shipments_that_are_interrupted_go_on_with_the_next() {
             }
         }
         target_disk.heal();
-        shipper.ship().unwrap();
+        shipper.ship(db.store()).unwrap();
         let at = *copies.keys().nth(random.below(copies.len() as u64) as usize).unwrap();
         assert_eq!(content(&restored(&target, At::Sequence(at)).unwrap().1), copies[&at], "step {step}, {at:?}");
         assert_eq!(content(&restored(&target, At::Latest).unwrap().1), content(&db));

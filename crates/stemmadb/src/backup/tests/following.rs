@@ -143,12 +143,12 @@ fn follower_that_another_writer_replaced_stops() {
     assert!(follower.stop().is_err());
     // After a failure too, when the target is read again.
     let second = Counted::new(&FaultVfs::new(3));
-    let mut shipper = Shipper::new(db.store(), &*second, None);
-    shipper.ship().unwrap();
+    let mut shipper = Shipper::new(&*second);
+    shipper.ship(db.store()).unwrap();
     back_up_to(&db, &*second).unwrap();
     insert(&db, "again");
     for _ in 0..2 {
-        assert_eq!(shipper.ship().err().unwrap().kind(), ErrorKind::Conflict);
+        assert_eq!(shipper.ship(db.store()).err().unwrap().kind(), ErrorKind::Conflict);
     }
 }
 
@@ -217,4 +217,75 @@ fn backups_during_writes_and_compaction_are_consistent() {
         let branch = Database::open(path(&format!("branch-{number}"))).unwrap();
         check(&branch, branch.sequence());
     }
+}
+
+/// A program that opens the database for each shipment lists nothing either, and finds out that it is another database.
+#[test]
+fn shipper_remembers_its_target_across_openings() {
+    let mut random = Random::new(41);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let target = Counted::new(&target_disk);
+    let mut shipper = Shipper::new(&*target);
+    let mut copies = BTreeMap::new();
+    for round in 0..6 {
+        let db = open(&disk);
+        for _ in 0..3 {
+            write(&db, &mut random);
+            copies.insert(sequence(&db), content(&db));
+        }
+        assert_eq!(db.maintenance().ship(&mut shipper).unwrap().sequence, sequence(&db));
+        db.close().unwrap();
+        if round == 1 {
+            let known = target.calls();
+            assert_eq!(known["list"], 4, "at the start, and to delete what is superfluous");
+            target.calls.lock().clear();
+        }
+    }
+    let calls = target.calls();
+    assert!(!calls.contains_key("list") && !calls.contains_key("get"), "{calls:?}");
+    assert_eq!(list(&*target).unwrap().len(), 1);
+    for (at, copy) in &copies {
+        assert_eq!(content(&restored(&*target, At::Sequence(*at)).unwrap().1), *copy, "{at:?}");
+    }
+    // A copy of the database, restored to an earlier state, is in its place.
+    let (_, copy) = restored(&*target, At::Sequence(Sequence::new(5))).unwrap();
+    write(&copy, &mut random);
+    copy.maintenance().ship(&mut shipper).unwrap();
+    assert_eq!(content(&restored(&*target, At::Latest).unwrap().1), content(&copy));
+    // Another database.
+    let other = open(&FaultVfs::new(3));
+    insert(&other, "x");
+    assert_eq!(other.maintenance().ship(&mut shipper).unwrap_err().kind(), ErrorKind::Invalid);
+    // Another writer.
+    let mut late = Shipper::new(&*target);
+    copy.maintenance().ship(&mut late).unwrap();
+    back_up_to(&copy, &*target).unwrap();
+    write(&copy, &mut random);
+    assert_eq!(copy.maintenance().ship(&mut late).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn scheduled_checks_restore_the_newest_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let (db, target_disk) = (open(&FaultVfs::new(1)), FaultVfs::new(2));
+    let target = Counted::new(&target_disk);
+    let options = FollowOptions::new().check(Duration::from_millis(5), directory.path());
+    let follower = follow(&db, target.clone(), options);
+    insert(&db, "first");
+    let is_checked = |status: &FollowStatus| status.check.as_ref().is_some_and(|check| check.sequence == db.sequence());
+    let status = wait_until(&follower, is_checked);
+    assert_eq!(status.check.unwrap().error, None);
+    assert_eq!(db.maintenance().followers().len(), 1);
+    let lag = db.maintenance().backup_lag(&*target).unwrap();
+    assert_eq!((lag.sequence, lag.lag_sequences, lag.lag), (db.sequence(), 0, Duration::ZERO));
+    // A target that loses what it has.
+    for name in target_disk.list("files").unwrap() {
+        target_disk.remove(&format!("files/{name}")).unwrap();
+    }
+    let status = wait_until(&follower, |status| status.check.as_ref().is_some_and(|check| check.error.is_some()));
+    assert!(status.check.unwrap().error.unwrap().contains("missing"));
+    drop(follower);
+    assert!(db.maintenance().followers().is_empty());
+    insert(&db, "second");
+    assert_eq!(db.maintenance().backup_lag(&*target).unwrap().lag_sequences, 1);
 }

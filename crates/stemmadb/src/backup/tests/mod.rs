@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::destination::Destination;
-use super::follow::Shipper;
 use super::restore::restore_to;
 use super::*;
 use crate::revision::Sequence;

@@ -13,10 +13,10 @@ fn every_sequence_can_be_restored_from_shipments() {
     let mut random = Random::new(11);
     let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
     let (db, target) = (open(&disk), target(&target_disk));
-    let mut shipper = Shipper::new(db.store(), &target, None);
+    let mut shipper = Shipper::new(&target);
     let mut copies: BTreeMap<Sequence, Content> = BTreeMap::new();
     let mut sizes = Vec::new();
-    shipper.ship().unwrap();
+    shipper.ship(db.store()).unwrap();
     for round in 0..12 {
         for _ in 0..40 {
             write(&db, &mut random);
@@ -26,7 +26,7 @@ fn every_sequence_can_be_restored_from_shipments() {
             db.maintenance().compact().unwrap();
         }
         if round % 2 == 1 {
-            let shipment = shipper.ship().unwrap();
+            let shipment = shipper.ship(db.store()).unwrap();
             assert_eq!(shipment.sequence, sequence(&db));
             assert!(shipment.cleanup_error.is_none());
         }

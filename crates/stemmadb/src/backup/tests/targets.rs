@@ -157,3 +157,64 @@ fn second_writer_of_a_manifest_is_refused() {
     assert_eq!(list(&target).unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(), [2]);
     assert_eq!(content(&restored(&target, At::Latest).unwrap().1), content(&db));
 }
+
+/// What a target has lost is put again, and counted.
+#[test]
+fn lost_files_are_put_again() {
+    let mut random = Random::new(24);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    db.history().keep(crate::past::Retention::Everything).unwrap();
+    for _ in 0..3 {
+        (0..80).for_each(|_| write(&db, &mut random));
+        db.maintenance().compact().unwrap();
+        back_up_to(&db, &target).unwrap();
+    }
+    let manifest = manifest::Manifest::read(&target, 3).unwrap();
+    let names: std::collections::BTreeSet<String> = manifest.files().map(|file| file.name.clone()).collect();
+    for kind in ["-log-", "-history-", "-content-"] {
+        let name = names.iter().find(|name| name.contains(kind)).unwrap_or_else(|| panic!("there is no {kind}"));
+        target_disk.remove(name).unwrap();
+    }
+    assert!(restored(&target, At::Latest).is_err());
+    write(&db, &mut random);
+    let report = back_up_to(&db, &target).unwrap();
+    assert_eq!(report.lost_count, 3);
+    assert_eq!(content(&restored(&target, At::Latest).unwrap().1), content(&db));
+    assert_eq!(back_up_to(&db, &target).unwrap().lost_count, 0);
+}
+
+/// Everything that is intact is salvaged from a backup with damaged and missing files.
+#[test]
+fn damaged_backups_are_salvaged() {
+    let mut random = Random::new(25);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    (0..300).for_each(|_| write(&db, &mut random));
+    back_up_to(&db, &target).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let salvaged = |number| {
+        let mut ids = std::collections::BTreeSet::new();
+        let report = salvage(&target, number, directory.path(), |item| {
+            if let crate::salvage::Salvaged::Revision(revision) = item {
+                let id = revision.id.as_str().to_owned();
+                ids.insert(format!("{id} {} {}", revision.revisions[0], revision.body.to_json()));
+            }
+            Ok(())
+        });
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+        report.map(|report| (report, ids))
+    };
+    let (report, all) = salvaged(None).unwrap();
+    assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+    let names: Vec<String> = files(&target_disk).into_iter().filter(|name| name.contains("-log-")).collect();
+    assert!(names.len() > 2);
+    target_disk.damage(&format!("files/{}", names[0]), |bytes| bytes[700] ^= 4);
+    target_disk.remove(&format!("files/{}", names[1])).unwrap();
+    assert!(restored(&target, At::Latest).is_err());
+    let (report, rest) = salvaged(Some(1)).unwrap();
+    assert!(!report.skipped.is_empty() && rest.is_subset(&all) && rest.len() > all.len() / 3, "{}", rest.len());
+    assert_eq!(salvaged(Some(7)).unwrap_err().kind(), ErrorKind::NotFound);
+    target_disk.damage(&manifest::name_of(1), |bytes| bytes[30] ^= 1);
+    assert_eq!(salvaged(None).unwrap_err().kind(), ErrorKind::Corrupt);
+}

@@ -1,7 +1,9 @@
-//! The HTTP client of the replicator: connections over TCP or TLS, restricted to addresses that a server can have.
+//! The HTTP client of the replicator and of object stores: connections over TCP or TLS, restricted to addresses that a
+//! server can have.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,12 +28,12 @@ use crate::http::Body;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connector of the client: TCP, with TLS for `https` URLs.
-pub(super) type Network = HttpsConnector<HttpConnector<Resolver>>;
+pub(crate) type Network = HttpsConnector<HttpConnector<Resolver>>;
 
 /// The HTTP client for other servers, with the list of hosts that it may connect to.
 pub(crate) struct OutboundClient {
     /// Pools idle connections.
-    pub(super) client: Client<Network, Body>,
+    pub(crate) client: Client<Network, Body>,
     /// The allowed hosts. Empty: all hosts are allowed.
     hosts: Vec<String>,
 }
@@ -42,23 +44,14 @@ impl OutboundClient {
     /// # Errors
     /// 400 if the certificates that the configuration names can't be read.
     pub(crate) fn new(config: &Replicator) -> Result<Self> {
-        let provider = Arc::new(default_provider());
-        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let tls = tls.map_err(|error| Failure::internal(error.to_string()))?;
-        let tls = tls.with_root_certificates(roots(config)?).with_no_client_auth();
-        let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
-        let client = Client::builder(TokioExecutor::new()).build(https.wrap_connector(tcp));
-        Ok(OutboundClient { client, hosts: config.hosts.clone() })
+        Ok(OutboundClient { client: https_client(config.ca.as_deref())?, hosts: config.hosts.clone() })
     }
 
     /// Checks that the replicator may connect to `host`.
     ///
     /// # Errors
     /// 403 if it may not.
-    pub(super) fn check(&self, host: &str) -> Result<()> {
+    pub(crate) fn check(&self, host: &str) -> Result<()> {
         let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         if ip.is_ok_and(|ip| !is_server_address(ip)) {
             return Err(Failure::forbidden(format!("{host} is no server's address")));
@@ -70,12 +63,28 @@ impl OutboundClient {
     }
 }
 
-/// Returns the trusted root certificates: those of the system and those that the configuration names.
-fn roots(config: &Replicator) -> Result<RootCertStore> {
+/// Creates a client that trusts the system's certificates and those in the file `ca`.
+///
+/// # Errors
+/// 400 if the file can't be read.
+pub(crate) fn https_client(ca: Option<&Path>) -> Result<Client<Network, Body>> {
+    let provider = Arc::new(default_provider());
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let tls = tls.map_err(|error| Failure::internal(error.to_string()))?;
+    let tls = tls.with_root_certificates(roots(ca)?).with_no_client_auth();
+    let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+    Ok(Client::builder(TokioExecutor::new()).build(https.wrap_connector(tcp)))
+}
+
+/// Returns the trusted root certificates: those of the system and those in the file `ca`.
+fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     // If the system has no certificates, only the named ones are trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(file) = &config.ca {
+    if let Some(file) = ca {
         let unreadable = |error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("the certificates in {} can't be read: {error}", file.display()))
         };
@@ -106,7 +115,7 @@ fn is_server_address(address: IpAddr) -> bool {
 
 /// Resolves a name to its addresses and drops those that no server can have.
 #[derive(Clone)]
-pub(super) struct Resolver(GaiResolver);
+pub(crate) struct Resolver(GaiResolver);
 
 impl Service<Name> for Resolver {
     type Response = std::vec::IntoIter<SocketAddr>;

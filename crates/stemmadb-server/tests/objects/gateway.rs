@@ -1,0 +1,126 @@
+//! A real S3 server for tests: versitygw, which keeps its objects as files of a directory.
+//!
+//! It is built once, by Go, into the target directory: about 90 seconds of processor time. `--sidecar` keeps its
+//! metadata; with `--nometa` it ignores the conditions of requests, which one test makes use of.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+const KEY: &str = "stemma";
+const SECRET: &str = "a secret of the tests";
+
+/// A running server with one bucket, `backups`.
+pub struct Gateway {
+    process: Child,
+    pub port: u16,
+    pub directory: tempfile::TempDir,
+}
+
+/// How the server keeps what is known of objects.
+#[derive(Clone, Copy)]
+pub enum Metadata {
+    Kept,
+    /// Conditions of requests are ignored.
+    None,
+}
+
+impl Gateway {
+    /// Starts a server; `None`, with a message, if it can't be built here.
+    pub fn start(metadata: Metadata) -> Option<Self> {
+        let binary = binary()?;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["objects/backups", "metadata", "iam"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        let port = free_port();
+        let mut command = Command::new(binary);
+        command.args(["--port", &format!("127.0.0.1:{port}"), "--access", KEY, "--secret", SECRET, "--quiet"]);
+        command.args(["--iam-dir".as_ref(), path("iam").as_os_str(), "posix".as_ref()]);
+        match metadata {
+            Metadata::Kept => command.arg("--sidecar").arg(path("metadata")),
+            Metadata::None => command.arg("--nometa"),
+        };
+        let log = std::fs::File::create(path("log")).unwrap();
+        command.arg(path("objects")).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let mut gateway = Gateway { process: command.spawn().unwrap(), port, directory };
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let log = || std::fs::read_to_string(gateway.directory.path().join("log")).unwrap_or_default();
+            if let Some(status) = gateway.process.try_wait().unwrap() {
+                panic!("versitygw ended: {status}: {}", log());
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "versitygw does not listen: {}", log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(gateway)
+    }
+
+    /// The files of the objects below a prefix of the bucket.
+    pub fn files(&self, prefix: &str) -> Vec<PathBuf> {
+        let directory = self.directory.path().join("objects/backups").join(prefix);
+        let entries = directory.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut files: Vec<_> = entries.filter(|path| path.is_file()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// The variables by which a server at `port` is reached.
+pub fn variables(port: u16) -> Vec<(String, String)> {
+    [
+        ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+        ("AWS_TIMEOUT", "2s".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The program, built if it is not there yet.
+fn binary() -> Option<&'static Path> {
+    static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BINARY.get_or_init(|| build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw-v1.8.0"))).as_deref()
+}
+
+fn build(directory: &Path) -> Option<PathBuf> {
+    let binary = directory.join("versitygw");
+    if binary.exists() {
+        return Some(binary);
+    }
+    let built = directory.with_extension(std::process::id().to_string());
+    let output = Command::new("go").args(["install", MODULE]).env("GOBIN", &built).env("GOFLAGS", "-trimpath").output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            println!("SKIPPED: no test runs against a real S3 server, because Go is missing ({error})");
+            return None;
+        }
+    };
+    if !output.status.success() {
+        println!("SKIPPED: versitygw can't be built: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    // Another test may have built it meanwhile.
+    if std::fs::rename(&built, directory).is_err() {
+        std::fs::remove_dir_all(&built).unwrap();
+    }
+    Some(binary)
+}

@@ -1,0 +1,106 @@
+//! Checks of restores: the newest backup is restored to a temporary directory and checked, at intervals.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::destination::Destination;
+use super::restore::{RestoreOptions, RestoreReport, restore_to};
+use super::target::Target;
+use crate::revision::Sequence;
+use crate::sync::{Condvar, Mutex};
+use crate::{Error, Result};
+
+/// The result of a check of a restore, as by [`check_restore`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestoreCheck {
+    /// The backup that was restored; 0 if it failed.
+    pub backup: u64,
+    /// The newest sequence of the restored database.
+    pub sequence: Sequence,
+    /// When the check ended.
+    pub time: SystemTime,
+    /// Why the backup could not be restored, or what is wrong with the restored database.
+    pub error: Option<String>,
+}
+
+/// Restores the newest backup to a directory of its own below `directory`, checks the restored database, and removes it.
+///
+/// This is the proof that a backup can be restored. It needs as much space as the database, and costs copying, rebuilding
+/// the tree, and a check. What an interrupted check leaves is removed by the next one of the same target.
+///
+/// # Errors
+/// Those of [`restore`](super::restore()).
+pub fn check_restore(target: &dyn Target, directory: impl AsRef<Path>) -> Result<RestoreReport> {
+    let name = format!("stemma-check-{}", &blake3::hash(target.describe().as_bytes()).to_hex()[..16]);
+    let destination = Destination::on_disk(&directory.as_ref().join(name))?;
+    let report = restore_to(target, &destination, &RestoreOptions::new().force(true), &mut |_| ())?;
+    destination.remove_filled()?;
+    Ok(report)
+}
+
+/// A thread that checks restores at intervals. Dropping it ends the thread, after a check that is running.
+pub(super) struct ScheduledChecks {
+    stop: Arc<Stop>,
+}
+
+#[derive(Default)]
+struct Stop {
+    is_stopped: Mutex<bool>,
+    signal: Condvar,
+}
+
+impl ScheduledChecks {
+    /// Calls `note` with the result of each check.
+    pub(super) fn start(
+        target: Arc<dyn Target>,
+        interval: Duration,
+        directory: PathBuf,
+        note: impl Fn(RestoreCheck) + Send + 'static,
+    ) -> Result<Self> {
+        let stop: Arc<Stop> = Arc::default();
+        let stopping = stop.clone();
+        let run = move || {
+            while stopping.wait(interval) {
+                note(checked(&*target, &directory));
+            }
+        };
+        std::thread::Builder::new().name("stemma-check".to_owned()).spawn(run).map_err(Error::no_thread)?;
+        Ok(ScheduledChecks { stop })
+    }
+}
+
+fn checked(target: &dyn Target, directory: &Path) -> RestoreCheck {
+    let outcome = check_restore(target, directory);
+    let time = SystemTime::now();
+    match outcome {
+        Ok(report) => RestoreCheck { backup: report.backup, sequence: report.sequence, time, error: None },
+        Err(error) => {
+            RestoreCheck { backup: 0, sequence: Sequence::ZERO, time, error: Some(error.message().to_owned()) }
+        }
+    }
+}
+
+impl Stop {
+    /// Waits; returns false once it is stopped.
+    fn wait(&self, interval: Duration) -> bool {
+        let deadline = Instant::now() + interval;
+        let mut is_stopped = self.is_stopped.lock();
+        while !*is_stopped {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return true;
+            }
+            self.signal.wait_for(&mut is_stopped, rest);
+        }
+        false
+    }
+}
+
+impl Drop for ScheduledChecks {
+    fn drop(&mut self) {
+        *self.stop.is_stopped.lock() = true;
+        self.stop.signal.notify_all();
+    }
+}
