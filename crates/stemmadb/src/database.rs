@@ -1,5 +1,6 @@
 //! The public API: every public operation on a database starts here.
 
+mod encryption;
 mod expiration;
 mod files;
 mod history;
@@ -20,7 +21,7 @@ use crate::backup::FollowerState;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
-use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper};
+use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper, key_file};
 use crate::history::At;
 use crate::keys::{ExpiringKeys, Keys};
 use crate::options::{Durability, Options, Progress};
@@ -35,13 +36,14 @@ use crate::value::{Patch, Value};
 use crate::vfs::{DatabaseLock, MemoryVfs, Vfs};
 use crate::view::{OpenView, View, ViewRegistry};
 
+pub use encryption::{decrypt, encrypt};
 pub use expiration::Expiration;
 pub use files::Files;
 pub use history::History;
 pub use indexes::Indexes;
 pub use local_documents::LocalDocuments;
 pub use maintenance::Maintenance;
-pub use salvage::salvage_database;
+pub use salvage::{salvage_database, salvage_encrypted_database};
 pub use schemas::Schemas;
 pub use views::Views;
 
@@ -117,7 +119,7 @@ impl Database {
     /// # Errors
     /// `Unavailable` if no thread can be started.
     pub fn in_memory_with(options: Options) -> Result<Self> {
-        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+        let vfs = key_file::unlock(Arc::new(MemoryVfs::new()), options.encryption.as_ref(), false)?;
         let tree = directory::open_tree(vfs.clone(), &options)?;
         Self::start(vfs, tree, options, None, None, &mut |_| ())
     }

@@ -27,6 +27,11 @@ pub enum ErrorKind {
     Locked,
     /// Stored bytes are damaged: run `check`, then `rebuild` or restore.
     Corrupt,
+    /// The database is encrypted, and no key was given: give it, with
+    /// [`Options::encryption`](crate::Options::encryption).
+    KeyRequired,
+    /// The key is not that of the database: give the right one.
+    WrongKey,
     /// The database was closed, or refuses writes after a failed write or flush: reopen it.
     Closed,
     /// A bug in Stemma: please report it.

@@ -52,6 +52,26 @@ fn segment(payload: &Payload) -> (Vec<u8>, usize) {
     (bytes, appended.payload.offset() as usize - 32)
 }
 
+/// A frame with a record in an encrypted log.
+fn encrypted_frame(content: &[u8]) -> Vec<u8> {
+    let keyring = Arc::new(crate::cipher::Keyring::example());
+    let vfs: Arc<dyn Vfs> = Arc::new(crate::vfs::KeyedVfs::new(Arc::new(MemoryVfs::new()), keyring));
+    let now_us = TimeSource::new(|| 1_790_000_000_000_000);
+    let options = LogOptions { database_id: Some([0; 16]), now_us, ..LogOptions::default() };
+    let log = Log::open(vfs.clone(), options, &mut |_| Ok(())).unwrap();
+    let mut payload = log.new_payload();
+    payload.add(|bytes| {
+        bytes.extend([0, 0, 0, 0, content.len() as u8]);
+        bytes.extend_from_slice(content);
+    });
+    let appended = log.append(Sequence::new(7), &payload).unwrap();
+    log.commit(appended.end, Level::Flushed).unwrap();
+    let start = appended.payload.offset() - 56;
+    let mut bytes = vec![0; (appended.end.offset() - start) as usize];
+    vfs.open("log/0000000001.log").unwrap().read_at(&mut bytes, u64::from(start)).unwrap();
+    bytes
+}
+
 /// The bytes of the blob file of this content.
 fn blob(content: &[u8], name: &str) -> Vec<u8> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
@@ -137,6 +157,7 @@ fn examples() -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         ("segment-header", hex(&segment[..64])),
         ("frame", hex(&segment[frame..])),
+        ("encrypted-frame", hex(&encrypted_frame(b"hello"))),
         ("record", hex(&record)),
         ("content-record", hex(&content_record(b"hello"))),
         ("packed", hex(&packed(document))),

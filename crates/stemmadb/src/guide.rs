@@ -24,6 +24,10 @@ struct Changes;
 #[doc = include_str!("../../../docs/guide/live.md")]
 struct Live;
 
+#[cfg(feature = "encryption")]
+#[doc = include_str!("../../../docs/guide/encryption.md")]
+struct Encryption;
+
 #[doc = include_str!("../../../docs/guide/time-travel.md")]
 struct TimeTravel;
 

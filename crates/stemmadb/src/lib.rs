@@ -35,6 +35,7 @@ pub mod asynchronous;
 pub mod backup;
 mod cache;
 mod changes;
+mod cipher;
 mod collection;
 mod compression;
 mod database;
@@ -150,9 +151,18 @@ pub mod open_files {
     pub use crate::vfs::{OpenFileLimit, is_exhausted, open_file_count};
 }
 
+/// Encryption at rest: keys, and encrypting and decrypting databases that exist.
+///
+/// A database is created encrypted if its [`Options`](crate::Options) have a key. See the
+/// [guide](https://github.com/) for what is encrypted and what is not.
+pub mod encryption {
+    pub use crate::cipher::EncryptionKey;
+    pub use crate::database::{decrypt, encrypt};
+}
+
 /// Reading what is left of a damaged database.
 pub mod salvage {
-    pub use crate::database::salvage_database;
+    pub use crate::database::{salvage_database, salvage_encrypted_database};
     pub use crate::engine::{SalvageReport, Salvaged, SalvagedRevision};
     pub use crate::log::Skipped;
 }

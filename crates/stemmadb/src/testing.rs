@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::directory;
+use crate::cipher::EncryptionKey;
+use crate::engine::{directory, key_file};
 use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::{Direction, MergeGoal, MergeOperator, Table, Tree, TreeOptions};
 use crate::vfs::{DiskVfs, Vfs};
@@ -16,6 +17,10 @@ pub use crate::vfs::{Call, Failure, FaultVfs, Random};
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+
+/// The variable of the environment with the key that databases of test builds are encrypted with, if their options set
+/// none: whole test suites run encrypted if it is set.
+pub const KEY_VARIABLE: &str = "STEMMA_TEST_KEY";
 
 /// Copies a directory recursively.
 ///
@@ -112,6 +117,32 @@ impl TestStorage {
         self.disk.heal();
     }
 
+    /// Begins to encrypt the closed database, or to decrypt it. [`change_encryption`] completes that.
+    ///
+    /// # Errors
+    /// Those of [`encryption::encrypt`](crate::encryption::encrypt).
+    pub fn begin_encryption(&self, key: &EncryptionKey, encrypts: bool) -> Result<()> {
+        match encrypts {
+            true => key_file::begin_encryption(&self.disk, key),
+            false => key_file::begin_decryption(&self.disk, key),
+        }
+    }
+
+    /// The names and contents of all files.
+    ///
+    /// # Errors
+    /// `Unavailable` if a directory can't be listed.
+    pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut found = Vec::new();
+        for directory in ["", "log", "tree", "history", "blobs"] {
+            let names = self.disk.list(directory).map_err(|error| Error::io("list files", error))?;
+            let path = |name: &String| if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
+            let files = names.iter().map(path).filter_map(|name| Some((name.clone(), self.disk.content(&name)?)));
+            found.extend(files);
+        }
+        Ok(found)
+    }
+
     /// Returns the storage as a power loss at this point may leave it.
     #[must_use]
     pub fn crash_image(&self, seed: u64) -> TestStorage {
@@ -121,8 +152,20 @@ impl TestStorage {
 
 /// Opens the database in `vfs`, creating it if necessary.
 pub(crate) fn open_database(vfs: Arc<dyn Vfs>, options: Options) -> Result<Database> {
+    let vfs = key_file::unlock(vfs, options.encryption.as_ref(), options.read_only)?;
     let tree = directory::open_tree(vfs.clone(), &options)?;
     Database::start(vfs, tree, options, None, None, &mut |_| ())
+}
+
+/// Completes the encryption or decryption of an open database.
+///
+/// # Errors
+/// Those of [`encryption::encrypt`](crate::encryption::encrypt).
+pub fn change_encryption(db: &Database, encrypts: bool) -> Result<()> {
+    match encrypts {
+        true => db.store().complete_encryption(&mut |_| ()),
+        false => db.store().complete_decryption(&mut |_| ()),
+    }
 }
 
 /// The digests of all attachment contents that are stored, in the log or in files, sorted.

@@ -517,6 +517,7 @@ fn prefixes_have_retentions_of_their_own() {
         db.history().keep_of_prefix(&prefix, None).unwrap();
     }
     assert_eq!(db.history().byte_count(), 0);
+}
 
 /// A database is set to the state of another one, such as a restored backup, by new revisions with all attachments.
 #[test]

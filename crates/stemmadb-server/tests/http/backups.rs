@@ -134,7 +134,8 @@ fn backups_are_restored_into_the_running_server() {
     let directory = tempfile::tempdir().unwrap();
     let backups = directory.path().join("backups");
     let server = TestServer::with(|config| Config { backups: Some(backups.clone()), ..config });
-    server.database("library", &[json!({"_id": "emma", "year": 1815}), json!({"_id": "solaris", "year": 1961})]);
+    server.database("library", &[json!({"_id": "emma", "year": 1815})]);
+    server.put("/library/solaris", &json!({"year": 1961}));
     server.post("/library/_backup", &json!({}));
     server.put("/library/eden", &json!({"year": 1959}));
     server.post("/library/_backup", &json!({}));
@@ -167,7 +168,8 @@ fn backups_are_restored_into_the_running_server() {
 #[test]
 fn branches_are_databases_of_the_server() {
     let server = TestServer::new();
-    server.database("library", &[json!({"_id": "emma"}), json!({"_id": "solaris"})]);
+    server.database("library", &[json!({"_id": "emma"})]);
+    server.put("/library/solaris", &json!({}));
     assert_eq!(server.post("/library/_branch", &json!({"name": "trial"})).status, 201);
     assert_eq!(server.post("/library/_branch", &json!({"name": "early", "at": 1})).status, 201);
     server.put("/trial/eden", &json!({}));

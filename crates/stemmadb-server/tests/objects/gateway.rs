@@ -14,7 +14,7 @@ const KEY: &str = "stemma";
 const SECRET: &str = "a secret of the tests";
 
 /// A running server with one bucket, `backups`.
-pub struct Gateway {
+pub(crate) struct Gateway {
     process: Child,
     pub port: u16,
     pub directory: tempfile::TempDir,
@@ -22,7 +22,7 @@ pub struct Gateway {
 
 /// How the server keeps what is known of objects.
 #[derive(Clone, Copy)]
-pub enum Metadata {
+pub(crate) enum Metadata {
     Kept,
     /// Conditions of requests are ignored.
     None,
@@ -30,7 +30,7 @@ pub enum Metadata {
 
 impl Gateway {
     /// Starts a server; `None`, with a message, if it can't be built here.
-    pub fn start(metadata: Metadata) -> Option<Self> {
+    pub(crate) fn start(metadata: Metadata) -> Option<Self> {
         let binary = binary()?;
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -61,7 +61,7 @@ impl Gateway {
     }
 
     /// The files of the objects below a prefix of the bucket.
-    pub fn files(&self, prefix: &str) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, prefix: &str) -> Vec<PathBuf> {
         let directory = self.directory.path().join("objects/backups").join(prefix);
         let entries = directory.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
         let mut files: Vec<_> = entries.filter(|path| path.is_file()).collect();
@@ -78,7 +78,7 @@ impl Drop for Gateway {
 }
 
 /// The variables by which a server at `port` is reached.
-pub fn variables(port: u16) -> Vec<(String, String)> {
+pub(crate) fn variables(port: u16) -> Vec<(String, String)> {
     [
         ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
         ("AWS_REGION", "us-east-1".to_owned()),

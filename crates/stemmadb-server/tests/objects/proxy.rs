@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What is done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Answers 200 without passing it on.
     Swallow,
     /// Passes it on, and closes the connection instead of answering.
@@ -19,7 +19,7 @@ pub enum Fault {
 }
 
 /// Which requests are done wrong: those of a method whose path contains a text, this many of them.
-pub struct Rule {
+pub(crate) struct Rule {
     pub method: &'static str,
     pub path: &'static str,
     pub fault: Fault,
@@ -35,13 +35,13 @@ struct State {
 }
 
 /// A running proxy. Its threads end with the process.
-pub struct Proxy {
+pub(crate) struct Proxy {
     pub port: u16,
     state: Arc<Mutex<State>>,
 }
 
 impl Proxy {
-    pub fn start(server_port: u16) -> Self {
+    pub(crate) fn start(server_port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state: Arc<Mutex<State>> = Arc::default();
@@ -56,22 +56,22 @@ impl Proxy {
     }
 
     /// Requests so far, as `METHOD PATH`.
-    pub fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.state.lock().unwrap().requests.clone()
     }
 
     /// From now on, does `count` such requests wrong.
-    pub fn add(&self, method: &'static str, path: &'static str, fault: Fault, count: usize) {
+    pub(crate) fn add(&self, method: &'static str, path: &'static str, fault: Fault, count: usize) {
         self.state.lock().unwrap().rules.push(Rule { method, path, fault, count });
     }
 
     /// Passes on `count` more requests, and then none: every connection is closed.
-    pub fn fail_after(&self, count: usize) {
+    pub(crate) fn fail_after(&self, count: usize) {
         self.state.lock().unwrap().passed_count = Some(count);
     }
 
     /// Does everything right again.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         let mut state = self.state.lock().unwrap();
         state.rules.clear();
         state.passed_count = None;

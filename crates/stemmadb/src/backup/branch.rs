@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cut::{CopiedSegment, CutAt, cut};
-use super::destination::{Destination, create_directories, flush_directories, open_copy};
+use super::destination::{Destination, create_directories, flush_directories, open_copy, with_keys};
 use super::directory_target::FileReader;
 use super::restore::At;
 use super::transfer::{SegmentReader, open_file, write_all};
@@ -52,11 +52,14 @@ pub(super) fn branch_to(store: &Store, destination: &Destination, at: At) -> Res
         CutAt::Sequence(sequence) => sequence < export.sequence,
         CutAt::Time(time_us) => time_us < export.time_us,
     });
-    destination.fill(false, |vfs| fill(vfs, &export, older))
+    destination.fill(false, |vfs| match export.vfs.keyring() {
+        Some(keyring) => fill(&with_keys(vfs, keyring)?, &export, older),
+        None => fill(vfs, &export, older),
+    })
 }
 
 fn fill(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<CutAt>) -> Result<()> {
-    let contents: Vec<String> = export.blobs.iter().map(|blob| blob.digest().file_name()).collect();
+    let contents: Vec<String> = export.blobs.iter().map(|blob| blob.stored_name().file_name()).collect();
     let files = if older.is_none() { export.tree.files() } else { Vec::new() };
     let segment = segment_file_name(1);
     let history = export.history.iter().filter(|file| older.is_none_or(|at| !at.is_before_history(&file.info)));

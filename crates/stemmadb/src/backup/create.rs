@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use super::clean::clean;
 use super::directory_target::FileReader;
-use super::manifest::{self, ContentEntry, FILES, FileEntry, HistoryEntry, Manifest, SegmentEntry, name_of};
+use super::manifest::{self, ContentEntry, FILES, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, name_of};
 use super::target::{LocalFile, Target};
-use super::transfer::{Hashing, SegmentReader, file_fingerprint, fingerprint, open_file, range_hash};
-use crate::engine::{Store, StoreExport};
+use super::transfer::{Hashing, SegmentReader, file_fingerprint, file_hash, fingerprint, open_file, range_hash};
+use crate::engine::{Store, StoreExport, key_file};
 use crate::log::{Blob, DatabaseId, ExportedHistory, ExportedSegment};
 use crate::options::Progress;
 use crate::revision::Sequence;
@@ -230,6 +230,9 @@ pub(super) fn ship(
     }
     manifest.history = shipment.history()?;
     manifest.contents = shipment.contents()?;
+    if let Some(keys) = shipment.keys()? {
+        manifest.set_keys(keys);
+    }
     let Shipment { copied_bytes, linked_bytes, .. } = shipment;
     // A backup is complete once its manifest exists, so everything else has to be durable before.
     target.flush()?;
@@ -365,12 +368,15 @@ impl Shipment<'_> {
 
     /// The contents of attachments. Those of the newest backup are used as they are: their names are their hashes.
     fn contents(&mut self) -> Result<Vec<ContentEntry>> {
-        let newest = self.known.newest.as_ref();
+        // After a change of the database key, files with the same names are encrypted otherwise.
+        let active = self.active_key();
+        let is_same_key = |newest: &&Manifest| newest.keys.as_ref().map(|keys| keys.active) == active;
+        let newest = self.known.newest.as_ref().filter(is_same_key);
         let stored: HashMap<&str, &ContentEntry> =
             newest.iter().flat_map(|newest| &newest.contents).map(|content| (&*content.digest, content)).collect();
         let mut entries = Vec::with_capacity(self.export.blobs.len());
         for blob in &self.export.blobs {
-            let digest = blob.digest().to_string();
+            let digest = blob.stored_name().to_string();
             entries.push(match stored.get(&*digest) {
                 Some(stored) => (*stored).clone(),
                 None => ContentEntry { file: self.content(blob)?, digest },
@@ -381,8 +387,9 @@ impl Shipment<'_> {
     }
 
     fn content(&mut self, blob: &Blob) -> Result<FileEntry> {
-        let file_name = blob.digest().file_name();
-        let name = format!("{}-content-{}", self.prefix, blob.digest());
+        let stored_name = blob.stored_name();
+        let file_name = stored_name.file_name();
+        let name = format!("{}-content-{stored_name}", self.prefix);
         let file = open_file(&*self.export.vfs, &file_name)?;
         let length = file.file.len().map_err(|error| Error::io(format_args!("examine {file_name}"), error))?;
         self.done.total += length;
@@ -394,6 +401,31 @@ impl Shipment<'_> {
         self.copied(name, hashing, length)
     }
 
+    /// The number of the database key that is written with, if the database has keys; 0 if none is.
+    fn active_key(&self) -> Option<u32> {
+        self.export.vfs.keyring().map(|keyring| keyring.active().unwrap_or(0))
+    }
+
+    /// The key file, if the database is encrypted.
+    fn keys(&mut self) -> Result<Option<KeysEntry>> {
+        let (Some(active), Some(bytes)) = (self.active_key(), key_file::read(&*self.export.vfs)?) else {
+            return Ok(None);
+        };
+        let stored = self.known.newest.as_ref().and_then(|newest| newest.keys.as_ref());
+        let mut hashing = Hashing::new(&bytes[..]);
+        std::io::copy(&mut hashing, &mut std::io::sink()).map_err(|error| Error::io("hash the key file", error))?;
+        let hash = hashing.hash();
+        if let Some(stored) = stored.filter(|stored| stored.file.hash.as_ref() == Some(&hash)) {
+            return Ok(Some(KeysEntry { active, file: stored.file.clone() }));
+        }
+        let name = format!("{}-keys", self.prefix);
+        let length = bytes.len() as u64;
+        self.done.total += length;
+        let mut hashing = Hashing::new(&bytes[..]);
+        self.target.put(&name, &mut hashing)?;
+        Ok(Some(KeysEntry { active, file: self.copied(name, hashing, length)? }))
+    }
+
     /// Links a file that never changes; none if that is not possible.
     fn link(&mut self, name: &str, file_name: &str, length: u64) -> Result<Option<FileEntry>> {
         let file = LocalFile { vfs: &*self.export.vfs, name: file_name };
@@ -401,7 +433,8 @@ impl Shipment<'_> {
             Ok(true) => {
                 self.linked_bytes += length;
                 self.show(length);
-                Ok(Some(FileEntry { name: name.to_owned(), length, hash: None }))
+                let hash = self.export.vfs.keyring().map(|_| file_hash(&*self.export.vfs, file_name)).transpose()?;
+                Ok(Some(FileEntry { name: name.to_owned(), length, hash }))
             }
             Ok(false) => Ok(None),
             // A segment that was retired since: its file has another name, or none.

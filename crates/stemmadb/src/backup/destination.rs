@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::{CheckReport, Store, Upkeeper, directory, identity};
+use crate::cipher::Keyring;
+use crate::engine::{CheckReport, Store, Upkeeper, directory, identity, key_file};
 use crate::options::{Options, Progress};
 use crate::revision::Sequence;
-use crate::vfs::{DiskVfs, Subdirectory, Vfs, remove_recursively};
+use crate::vfs::{DiskVfs, KeyedVfs, Subdirectory, Vfs, remove_recursively};
 use crate::{Error, Result};
 
 /// A directory that does not exist yet, or is replaced.
@@ -132,6 +133,14 @@ impl Destination {
     fn remove(&self, name: &str) -> Result<()> {
         remove_recursively(&*self.parent, name).map_err(|error| Error::io(format_args!("remove {name}"), error))
     }
+}
+
+/// The files of a copy in `vfs` of a database with these keys. Writes the key file of the copy, flushed but for its
+/// name.
+pub(super) fn with_keys(vfs: &Arc<dyn Vfs>, keyring: &Keyring) -> Result<Arc<dyn Vfs>> {
+    let keyring = keyring.of_copy()?;
+    key_file::write(&**vfs, &keyring.encode()?)?;
+    Ok(Arc::new(KeyedVfs::new(vfs.clone(), Arc::new(keyring))))
 }
 
 /// Creates the directories of these files.

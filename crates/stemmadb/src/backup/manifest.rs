@@ -18,6 +18,8 @@ pub(super) const FILES: &str = "files";
 
 const PREFIX: &str = "manifest-";
 const FORMAT: u32 = 1;
+/// That of backups of encrypted databases.
+const ENCRYPTED_FORMAT: u32 = 2;
 
 /// A longer manifest is damaged.
 const BYTES_MAX: u64 = 1 << 30;
@@ -45,7 +47,18 @@ pub(super) struct Manifest {
     pub(super) segments: Vec<SegmentEntry>,
     pub(super) history: Vec<HistoryEntry>,
     pub(super) contents: Vec<ContentEntry>,
+    /// The keys of an encrypted database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) keys: Option<KeysEntry>,
     pub(super) checksum: String,
+}
+
+/// The key file of an encrypted database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeysEntry {
+    /// The number of the database key that was written with; 0 if none was.
+    pub(super) active: u32,
+    pub(super) file: FileEntry,
 }
 
 /// A segment of the log, or its beginning.
@@ -79,7 +92,7 @@ pub(super) struct HistoryEntry {
 /// The content of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ContentEntry {
-    /// SHA-256 in hexadecimal digits.
+    /// SHA-256 in hexadecimal digits; of an encrypted database the name of the file, which has the same form.
     pub(super) digest: String,
     pub(super) file: FileEntry,
 }
@@ -89,7 +102,8 @@ pub(super) struct ContentEntry {
 pub(super) struct FileEntry {
     pub(super) name: String,
     pub(super) length: u64,
-    /// BLAKE3 of its bytes; none of a file that was linked, and thus not read.
+    /// BLAKE3 of its bytes; none of a file that was linked, and thus not read. Encrypted files always have one: nothing
+    /// else verifies them without the key.
     pub(super) hash: Option<String>,
 }
 
@@ -110,8 +124,15 @@ impl Manifest {
             segments: Vec::new(),
             history: Vec::new(),
             contents: Vec::new(),
+            keys: None,
             checksum: String::new(),
         }
+    }
+
+    /// Adds the keys of an encrypted database.
+    pub(super) fn set_keys(&mut self, keys: KeysEntry) {
+        (self.format, self.log_format) = (ENCRYPTED_FORMAT, crate::log::ENCRYPTED_FORMAT_VERSION);
+        self.keys = Some(keys);
     }
 
     pub(super) fn encode(&mut self) -> Result<Vec<u8>> {
@@ -136,9 +157,9 @@ impl Manifest {
             format: u32,
         }
         let Format { format } = serde_json::from_slice(bytes).map_err(|_| damaged("it is not a manifest"))?;
-        if format != FORMAT {
+        if !matches!(format, FORMAT | ENCRYPTED_FORMAT) {
             return Err(Error::unavailable(format!(
-                "{} has format {format}; this version reads {FORMAT}",
+                "{} has format {format}; this version reads {ENCRYPTED_FORMAT}",
                 name_of(number)
             ))
             .with_hint("use a newer version of stemma"));
@@ -181,7 +202,8 @@ impl Manifest {
     pub(super) fn files(&self) -> impl Iterator<Item = &FileEntry> {
         let parts = self.segments.iter().flat_map(|segment| &segment.parts);
         let history = self.history.iter().map(|history| &history.file);
-        parts.chain(history).chain(self.contents.iter().map(|content| &content.file))
+        let keys = self.keys.iter().map(|keys| &keys.file);
+        parts.chain(history).chain(self.contents.iter().map(|content| &content.file)).chain(keys)
     }
 
     pub(super) fn byte_count(&self) -> u64 {

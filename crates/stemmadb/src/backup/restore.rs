@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cut::{CopiedSegment, CutAt, cut};
-use super::destination::{Destination, create_directories, flush_directories, open_copy};
-use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, Manifest, SegmentEntry};
+use super::destination::{Destination, create_directories, flush_directories, open_copy, with_keys};
+use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry};
 use super::target::Target;
 use super::transfer::write_all;
 use super::verify::{no_backups, read_verified, verify_frames};
-use crate::engine::CheckReport;
+use crate::cipher::{EncryptionKey, Keyring};
+use crate::engine::{CheckReport, key_file};
 use crate::history::At as PastAt;
 use crate::log::{Digest, history_name, segment_file_name};
-use crate::options::Progress;
+use crate::options::{Options, Progress};
 use crate::revision::Sequence;
 use crate::vfs::{DatabaseLock, DiskVfs, Vfs};
 use crate::{Error, ErrorKind, Result};
@@ -53,11 +54,12 @@ pub struct RestoreOptions {
     at: At,
     force: bool,
     checks: bool,
+    encryption: Option<EncryptionKey>,
 }
 
 impl Default for RestoreOptions {
     fn default() -> Self {
-        RestoreOptions { at: At::Latest, force: false, checks: true }
+        RestoreOptions { at: At::Latest, force: false, checks: true, encryption: Options::new().encryption }
     }
 }
 
@@ -89,6 +91,13 @@ impl RestoreOptions {
     #[must_use]
     pub fn check(mut self, checks: bool) -> Self {
         self.checks = checks;
+        self
+    }
+
+    /// Sets the key of the database when the backup was made, if it was encrypted. The restored database has it, too.
+    #[must_use]
+    pub fn encryption(mut self, key: EncryptionKey) -> Self {
+        self.encryption = Some(key);
         self
     }
 }
@@ -155,7 +164,10 @@ pub(super) fn restore_to(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<RestoreReport> {
     let source = Source::choose(target, options.at)?;
+    let keyring = source.keyring(target, options.encryption.as_ref())?;
     destination.fill(options.force, |vfs| {
+        let keyed = keyring.as_ref().map(|keyring| with_keys(vfs, keyring)).transpose()?;
+        let vfs = keyed.as_ref().unwrap_or(vfs);
         source.copy_to(target, vfs, progress)?;
         let (mut sequence, mut check) = (source.sequence, None);
         let mut is_cut = false;
@@ -185,6 +197,7 @@ struct Source {
     segments: Vec<SegmentEntry>,
     history: Vec<HistoryEntry>,
     contents: Vec<ContentEntry>,
+    keys: Option<KeysEntry>,
     /// The newest sequence, unless the log is cut.
     sequence: Sequence,
     cut_at: Option<CutAt>,
@@ -222,6 +235,7 @@ impl Source {
             segments: manifest.segments,
             history: manifest.history,
             contents: manifest.contents,
+            keys: manifest.keys,
             cut_at: None,
             older: None,
         }
@@ -290,6 +304,20 @@ impl Source {
             self.backup,
             self.sequence.get()
         ))
+    }
+
+    /// The keys of an encrypted database.
+    ///
+    /// # Errors
+    /// `KeyRequired` without a key; `WrongKey` if it is another one; `Corrupt` if the key file is damaged.
+    fn keyring(&self, target: &dyn Target, key: Option<&EncryptionKey>) -> Result<Option<Arc<Keyring>>> {
+        let Some(keys) = &self.keys else { return Ok(None) };
+        let mut bytes = Vec::new();
+        read_verified(target, &keys.file, &mut |content| {
+            let read = content.read_to_end(&mut bytes);
+            read.map(|_| ()).map_err(|error| Error::io(format_args!("read {}", keys.file.name), error))
+        })?;
+        key_file::open(&bytes, key).map(Some)
     }
 
     fn files(&self) -> impl Iterator<Item = &FileEntry> {

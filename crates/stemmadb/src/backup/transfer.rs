@@ -109,6 +109,13 @@ pub(super) fn open_file(vfs: &dyn Vfs, name: &str) -> Result<FileReader> {
     Ok(FileReader { file, offset: 0 })
 }
 
+/// The hash of all bytes of a file.
+pub(super) fn file_hash(vfs: &dyn Vfs, name: &str) -> Result<String> {
+    let mut hashing = Hashing::new(open_file(vfs, name)?);
+    io::copy(&mut hashing, &mut io::sink()).map_err(|error| Error::io(format_args!("read {name}"), error))?;
+    Ok(hashing.hash())
+}
+
 /// Appends everything that `content` has to a file, at `offset`; returns where it ends. `show` receives the number of
 /// bytes of each step.
 pub(super) fn write_all(

@@ -48,7 +48,8 @@ pub struct BackupDamage {
     pub what: String,
 }
 
-/// Reads all backups in a target and reports every damaged or missing file.
+/// Reads all backups in a target and reports every damaged or missing file. Those of encrypted databases are verified by
+/// the hashes in their manifests, which takes no key.
 ///
 /// # Errors
 /// `NotFound` if there are no backups; `Unavailable` if the target can't be read. Damage is not an error: it is listed
@@ -116,12 +117,22 @@ impl Verifier<'_> {
         self.report.backup_count += 1;
         for segment in &manifest.segments {
             let names: Vec<&str> = segment.parts.iter().map(|part| &*part.name).collect();
-            self.once(manifest.backup, &names, |target| segment_in_memory(target, segment).map(|_| ()))?;
+            self.once(manifest.backup, &names, |target| match manifest.keys {
+                None => segment_in_memory(target, segment).map(|_| ()),
+                Some(_) => segment.parts.iter().try_for_each(|part| verify_hash(target, part)),
+            })?;
             self.show(segment.parts.iter().map(|part| part.length).sum(), total);
         }
         for history in &manifest.history {
-            self.once(manifest.backup, &[&history.file.name], |target| verify_history_file(target, manifest, history))?;
+            self.once(manifest.backup, &[&history.file.name], |target| match manifest.keys {
+                None => verify_history_file(target, manifest, history),
+                Some(_) => verify_hash(target, &history.file),
+            })?;
             self.show(history.file.length, total);
+        }
+        if let Some(keys) = &manifest.keys {
+            self.once(manifest.backup, &[&keys.file.name], |target| verify_hash(target, &keys.file))?;
+            self.show(keys.file.length, total);
         }
         for content in &manifest.contents {
             self.once(manifest.backup, &[&content.file.name], |target| verify_content(target, content))?;
@@ -173,6 +184,14 @@ pub(super) fn read_verified(
         return Err(damaged_file(&file.name, "its bytes do not have the hash in the manifest"));
     }
     Ok(())
+}
+
+/// Verifies a file of which nothing can be decrypted here.
+fn verify_hash(target: &dyn Target, file: &FileEntry) -> Result<()> {
+    if file.hash.is_none() {
+        return Err(damaged_file(&file.name, "the manifest has no hash of it"));
+    }
+    read_verified(target, file, &mut |bytes| write_to_nowhere(bytes, &file.name))
 }
 
 fn damaged_file(name: &str, what: &str) -> Error {

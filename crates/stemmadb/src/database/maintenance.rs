@@ -9,6 +9,7 @@ use crate::backup::{
     self, At, BackupLag, BackupOptions, BackupReport, DirectoryTarget, FollowOptions, FollowStatus, Follower, Shipper,
     Target,
 };
+use crate::cipher::EncryptionKey;
 use crate::engine::CheckReport;
 use crate::options::Progress;
 
@@ -70,6 +71,48 @@ impl<'a> Maintenance<'a> {
     /// Those of [`Maintenance::compact`].
     pub fn compact_with_progress(&self, mut progress: impl FnMut(Progress)) -> Result<u64> {
         self.database.store().compact(&mut progress)
+    }
+
+    /// Replaces the key of an encrypted database: it is opened with the new one from now on.
+    ///
+    /// Costs writing one small file; nothing else is encrypted again. So whoever has the old key and a copy of the
+    /// database from before can read what is written later, if those files are available, too:
+    /// [`Maintenance::reencrypt`] prevents that. Backups made before have the old key.
+    ///
+    /// ```
+    /// # use stemmadb::encryption::EncryptionKey;
+    /// # use stemmadb::{Database, Options};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("stemma-doc-rekey-{}", std::process::id()));
+    /// # std::fs::remove_dir_all(&directory).ok();
+    /// # let path = directory.join("library.stemma");
+    /// let old = EncryptionKey::from_passphrase("correct horse battery staple")?;
+    /// let db = Database::open_with(&path, Options::new().encryption(old))?;
+    /// let new = EncryptionKey::from_passphrase("tr0ub4dor and 3 more")?;
+    /// db.maintenance().rekey(&new)?;
+    /// db.close()?;
+    /// let db = Database::open_with(&path, Options::new().encryption(new))?;
+    /// # drop(db); std::fs::remove_dir_all(&directory).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the database is not encrypted; `Unavailable` if the new key can't be read, or the file not written.
+    pub fn rekey(&self, key: &EncryptionKey) -> Result<()> {
+        self.database.store().rekey(key)
+    }
+
+    /// Encrypts everything in an encrypted database again, with a new database key; calls `progress` during it, counting
+    /// bytes of the log. The key that it is opened with stays as it is.
+    ///
+    /// The database can be read and written meanwhile. If it is interrupted, calling it again completes it. Costs
+    /// reading and writing the database once.
+    ///
+    /// # Errors
+    /// `Invalid` if the database is not encrypted; those of [`Maintenance::compact`].
+    pub fn reencrypt(&self, mut progress: impl FnMut(Progress)) -> Result<()> {
+        self.database.store().replace_key(&mut progress)
     }
 
     /// Makes a backup in the directory `target`, which is created if it doesn't exist: consistent, while the database

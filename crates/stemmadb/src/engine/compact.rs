@@ -135,7 +135,7 @@ impl Store {
     }
 
     /// Ends the active segment and moves the checkpoint beyond it, so that it can be compacted.
-    fn complete_segment(&self) -> Result<()> {
+    pub(super) fn complete_segment(&self) -> Result<()> {
         self.parts.log.roll()?;
         {
             let mut writer = self.writer.lock();
@@ -205,7 +205,7 @@ impl Store {
     }
 
     /// Compacts one segment; `show` receives the number of its bytes that are done.
-    fn compact_segment(
+    pub(super) fn compact_segment(
         &self,
         number: u32,
         retired_file: RetiredFile,
@@ -263,11 +263,12 @@ impl Store {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut snapshot = self.newest_snapshot()?;
-        let (mut moved, mut replaced) = (Relocation::default(), Vec::new());
+        let relocation = || Relocation::new(self.parts.log.new_payload());
+        let (mut moved, mut replaced) = (relocation(), Vec::new());
         let with_index = |(index, frame)| records(frame).map(move |record| (index, record));
         for (index, record) in frames.iter().enumerate().flat_map(with_index) {
             if moved.payload.len() >= RELOCATION_BYTES {
-                self.append_relocated(&mut writer, std::mem::take(&mut moved))?;
+                self.append_relocated(&mut writer, std::mem::replace(&mut moved, relocation()))?;
                 snapshot = self.newest_snapshot()?;
             }
             let (location, record) = record?;
@@ -371,7 +372,6 @@ impl FrameGroup {
 
 /// The records of a group of frames that are relocated, and the leaves that move with them. Positions are offsets until
 /// the payload is appended.
-#[derive(Default)]
 struct Relocation {
     payload: Payload,
     documents: BTreeMap<DocumentNumber, RelocatedDocument>,
@@ -439,6 +439,10 @@ impl<'r> StoredLeaf<'r> {
 }
 
 impl Relocation {
+    fn new(payload: Payload) -> Self {
+        Relocation { payload, documents: BTreeMap::new(), locals: Vec::new(), contents: Vec::new() }
+    }
+
     /// Relocates what the record of a revision contributes. If the revision was replaced, returns the newest generation
     /// of its document.
     fn revision(

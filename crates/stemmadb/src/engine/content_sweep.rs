@@ -8,7 +8,7 @@ use crate::Result;
 use crate::engine::{Operation, Store};
 use crate::layout::meta;
 use crate::layout::record::Record;
-use crate::log::{Blob, Digest, Payload, Sweep};
+use crate::log::{Blob, Digest, Sweep};
 
 /// How many contents are removed from the log while the writer lock is held.
 const REMOVED_TOGETHER_MAX: usize = 1024;
@@ -121,7 +121,7 @@ impl Store {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let snapshot = self.newest_snapshot()?;
-        let (mut payload, mut removed) = (Payload::default(), Vec::new());
+        let (mut payload, mut removed) = (self.parts.log.new_payload(), Vec::new());
         for digest in digests {
             // A writer that pins the content after this waits for the lock, and then logs the content again.
             let Some(location) = snapshot.live_content(digest)?.filter(|_| !sweep.is_pinned(digest)) else { continue };

@@ -12,7 +12,7 @@ use crate::index::DocumentNumber;
 use crate::layout::FIRST_NUMBER;
 use crate::layout::record::Record;
 use crate::layout::settings::{CompressionSetting, Settings};
-use crate::log::{Level, Payload};
+use crate::log::Level;
 
 /// How many documents a dictionary is made from, at most, and how many bytes they have.
 const SAMPLE_COUNT_MAX: u64 = 4_096;
@@ -21,7 +21,7 @@ const SAMPLE_BYTES_MAX: usize = 256 << 10;
 impl Store {
     /// Appends a frame with one record to the log.
     pub(super) fn append_record(&self, writer: &mut Writer, record: &Record<'_>) -> Result<()> {
-        let mut payload = Payload::default();
+        let mut payload = self.parts.log.new_payload();
         record.encode(&mut payload);
         writer.log_end = self.parts.log.append(writer.next_sequence, &payload)?.end;
         Ok(())

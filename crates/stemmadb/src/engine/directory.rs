@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cache::{CacheBudgets, CacheShares};
+use crate::cipher::{EncryptionKey, KEY_FILE};
+use crate::engine::key_file;
 use crate::layout::meta;
 use crate::layout::posting_operand::PostingOperator;
 use crate::options::Options;
@@ -59,6 +61,18 @@ pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(Opene
     rebuilt
 }
 
+/// Begins to encrypt the closed database at `path`: see [`key_file::begin_encryption`].
+pub(crate) fn begin_encryption(path: &Path, key: &EncryptionKey) -> Result<()> {
+    let (vfs, _lock) = lock_to_write(path, false)?;
+    key_file::begin_encryption(&vfs, key)
+}
+
+/// Begins to decrypt the closed database at `path`: see [`key_file::begin_decryption`].
+pub(crate) fn begin_decryption(path: &Path, key: &EncryptionKey) -> Result<()> {
+    let (vfs, _lock) = lock_to_write(path, false)?;
+    key_file::begin_decryption(&vfs, key)
+}
+
 /// Locks the database at `path` and opens its log for reading only.
 pub(crate) fn lock_to_read(path: &Path) -> Result<(GatedVfs<ReadOnlyVfs>, DatabaseLock)> {
     refuse_strangers(path, false)?;
@@ -71,7 +85,7 @@ pub(crate) fn lock_to_read(path: &Path) -> Result<(GatedVfs<ReadOnlyVfs>, Databa
 /// Opens the files without changing anything on disk: what recovery writes stays in memory.
 fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
     let (vfs, lock) = lock_to_read(path)?;
-    let vfs: Arc<dyn Vfs> = Arc::new(vfs);
+    let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), true)?;
     let tree = open_tree(vfs.clone(), &options)?;
     // Without a complete tree, one is built in memory. Nothing can be merged into a read-only tree on disk, so the
     // memtables hold everything.
@@ -107,7 +121,7 @@ fn open_locked(
     lock: Arc<DatabaseLock>,
     options: Options,
 ) -> Result<OpenedDirectory> {
-    let vfs: Arc<dyn Vfs> = Arc::new(vfs);
+    let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), false)?;
     let tree = open_tree(vfs.clone(), &options)?;
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
 }
@@ -152,7 +166,7 @@ fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
         return Ok(());
     }
     // A crash during creation leaves only these.
-    let ours = [std::ffi::OsStr::new("LOCK"), std::ffi::OsStr::new(TREE)];
+    let ours = ["LOCK", TREE, KEY_FILE, "KEYS.new"].map(std::ffi::OsStr::new);
     let entries = path.read_dir().map_err(|error| Error::io(format!("read {}", path.display()), error))?;
     let has_strangers = entries.flatten().any(|entry| !ours.contains(&&*entry.file_name()));
     if create && !has_strangers { Ok(()) } else { Err(not_a_database("is not a Stemma database")) }

@@ -15,7 +15,7 @@ use crate::engine::{Store, declare};
 use crate::index::{DeclaredIndexes, DocumentTerms};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::record::{Record, RevisionRecord};
-use crate::log::{LogPosition, Payload};
+use crate::log::LogPosition;
 use crate::memtable::{BulkTable, RecordLocation};
 use crate::options::{Durability, Progress};
 use crate::read::StoreParts;
@@ -99,7 +99,7 @@ impl Store {
     fn begin_rebuild(&self, is_changed: bool, is_valid: bool) -> Result<()> {
         let settings = self.parts.settings();
         if is_changed {
-            let mut payload = Payload::default();
+            let mut payload = self.parts.log.new_payload();
             Record::Settings(&settings).encode(&mut payload);
             let appended = self.parts.log.append(self.writer.lock().next_sequence, &payload)?;
             self.parts.log.commit(appended.end, Durability::Sync.level())?;

@@ -288,7 +288,7 @@ fn contents_of_files(
             }
             Err(error) => {
                 let what = format!("the content of a file is damaged: {error}");
-                report.skipped.push(Skipped { file: digest.file_name(), start: 0, end: 0, what });
+                report.skipped.push(Skipped { file: blobs.file_name(&digest), start: 0, end: 0, what });
             }
         }
     }

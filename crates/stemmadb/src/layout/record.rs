@@ -4,7 +4,8 @@
 //! then the fields of the kind. Varints are groups of seven bits, least significant first. The checksum is the CRC32C
 //! of all that follows it. If the uppermost bit of the kind is set, as in all records written now, it is XORed with the
 //! CRC32C of the database's id and the record's position (segment number and offset, 4 bytes each). A record is
-//! self-contained: it is read and verified by position and length, without its frame.
+//! self-contained: it is read and verified by position and length, without its frame. In an encrypted log, what the log
+//! has authenticated (see `log::cipher`) is in place of the checksum.
 //!
 //! Fields by kind:
 //!
@@ -28,7 +29,7 @@ use smallvec::SmallVec;
 
 use crate::compression::{Dictionary, Method, StoredBody};
 use crate::index::DocumentNumber;
-use crate::log::{ChecksumSeed, Digest, Frame, LogPosition, Payload};
+use crate::log::{ChecksumSeed, Digest, Frame, LogPosition, OPENED, Payload};
 use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
 use crate::varint;
@@ -202,13 +203,16 @@ impl Record<'_> {
     }
 
     /// The record at the start of `bytes` with its length, if there is one. `is_bound`: whether its checksum has to
-    /// hold only at `position`.
+    /// hold only at `position`. Of an encrypted log, only authenticated records are found.
     pub(crate) fn find(
         bytes: &[u8],
         position: LogPosition,
         seed: ChecksumSeed,
         is_bound: bool,
     ) -> Option<(Record<'_>, usize)> {
+        if seed.is_opened && !bytes.starts_with(&OPENED) {
+            return None;
+        }
         let (mut fields, is_found_bound) = verify(bytes, position, seed)?;
         let record = if is_found_bound == is_bound { fields.record().ok() } else { None };
         record.map(|record| (record, fields.bytes.len()))
@@ -218,6 +222,9 @@ impl Record<'_> {
 /// The fields of the record at the start of `bytes`, if its checksum is right, and whether that holds only at
 /// `position`.
 fn verify(bytes: &[u8], position: LogPosition, seed: ChecksumSeed) -> Option<(Reader<'_>, bool)> {
+    if seed.is_opened && bytes.starts_with(&OPENED) {
+        return authenticated(bytes);
+    }
     let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
     let checksum = u32::from_be_bytes(*bytes.first_chunk::<CHECKSUM_BYTES>()?);
     let length = reader.length().ok()?;
@@ -231,6 +238,15 @@ fn verify(bytes: &[u8], position: LogPosition, seed: ChecksumSeed) -> Option<(Re
     let end = reader.at + length;
     reader.bytes = &bytes[..end];
     (crc32c::crc32c(&bytes[CHECKSUM_BYTES..end]) ^ mask == checksum).then_some((reader, is_bound))
+}
+
+/// The fields of the record at the start of `bytes`, which the log has decrypted.
+fn authenticated(bytes: &[u8]) -> Option<(Reader<'_>, bool)> {
+    let mut reader = Reader { bytes, at: OPENED.len() };
+    let length = reader.length().ok()?;
+    let kind = *bytes.get(reader.at)?;
+    reader.bytes = &bytes[..reader.at + length];
+    (length > 0).then_some((reader, kind & BOUND != 0))
 }
 
 impl<'a> From<&'a Dictionary> for Record<'a> {

@@ -6,10 +6,11 @@
 //! content, which is the case in databases of older versions, small content is stored like large content.
 //!
 //! ```text
-//! blobs/ab/cdef…   content │ CRC32C of each 64 KiB of it, u32 each │ length u64
-//!                  │ CRC32C of the two preceding fields, u32 │ "blob" │ version u32
+//! blobs/ab/cdef…   content │ checksums or tags, see `footer`
 //! blobs/new-7      a blob that is being written
 //! ```
+//!
+//! In an encrypted database, the name of a file is the encrypted digest, and the content is encrypted.
 //!
 //! Invariants:
 //! - A file named by a digest is complete and flushed: it gets its name last.
@@ -22,6 +23,8 @@
 //! Concurrency: every method may be called from any thread at any time; only one sweep runs at a time. The caller of
 //! [`Sweep::remove`] guarantees that nothing referred to the blob after the sweep started.
 
+mod footer;
+
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -30,6 +33,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use self::footer::{BlobCipher, FOOTER_BYTES, Sums};
 use super::content_hash::ContentHasher;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -48,10 +52,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 const FLUSH_BYTES: u64 = 32 << 20;
 const DIRECTORY: &str = "blobs";
 const NEW: &str = "new-";
-const MAGIC: &[u8; 4] = b"blob";
-const VERSION: u32 = 1;
-/// Length, checksum, magic, version.
-const FOOTER_BYTES: usize = 8 + 4 + 4 + 4;
 
 /// SHA-256 digest of a blob's content, which is also its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,7 +68,7 @@ impl Digest {
         &self.0
     }
 
-    /// The file name, relative to the database directory.
+    /// The name of the file of a content with this name, relative to the database directory.
     pub(crate) fn file_name(&self) -> String {
         let hex = self.to_string();
         format!("{DIRECTORY}/{}/{}", &hex[..2], &hex[2..])
@@ -101,6 +101,14 @@ impl FromStr for Digest {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
         }
         Ok(Digest(bytes))
+    }
+}
+
+/// The name of new files with this content: the digest, encrypted if the database is.
+fn content_name(vfs: &dyn Vfs, digest: &Digest) -> Digest {
+    match vfs.keyring().filter(|keyring| keyring.active().is_some()) {
+        Some(keyring) => Digest(keyring.seal_name(&digest.0)),
+        None => *digest,
     }
 }
 
@@ -156,6 +164,11 @@ impl Blob {
     /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The name of its file.
+    pub(crate) fn stored_name(&self) -> Digest {
+        self.blobs.stored_name(&self.digest)
     }
 
     /// The content, if a transaction that refers to the blob has to ensure that the log has it.
@@ -267,9 +280,13 @@ impl Blobs {
 
     /// As [`Blobs::store`], always in a file.
     pub(crate) fn store_in_file(self: &Arc<Self>, content: &mut dyn Read) -> Result<Blob> {
+        self.store_in_new_file(content, false)
+    }
+
+    fn store_in_new_file(self: &Arc<Self>, content: &mut dyn Read, replaces: bool) -> Result<Blob> {
         let name = format!("{DIRECTORY}/{NEW}{}", self.next_new.fetch_add(1, Ordering::Relaxed));
         self.vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format!("create {DIRECTORY}"), error))?;
-        let stored = self.write(&name, content);
+        let stored = self.write(&name, content, replaces);
         if stored.is_err() {
             // If this fails as well, the remains are removed when the database is opened next.
             self.vfs.remove(&name).ok();
@@ -277,24 +294,26 @@ impl Blobs {
         stored
     }
 
-    fn write(self: &Arc<Self>, name: &str, content: &mut dyn Read) -> Result<Blob> {
+    /// `replaces`: whether the file of this content is replaced, if there is one.
+    fn write(self: &Arc<Self>, name: &str, content: &mut dyn Read, replaces: bool) -> Result<Blob> {
         let failed = |error| Error::io(format!("write {name}"), error);
         let hasher = content_hasher()?;
+        let sums = Sums::new(BlobCipher::for_new_file(&*self.vfs)?);
         let file = self.vfs.create(name).map_err(failed)?;
-        let mut writer = BlobWriter { file: &*file, checksums: Vec::new(), hasher, length: 0 };
+        let mut writer = BlobWriter { file: &*file, sums, hasher, length: 0 };
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let count = fill_buffer(content, &mut chunk).map_err(|error| Error::io("read the content", error))?;
-            writer.chunk(&chunk[..count]).map_err(failed)?;
+            writer.chunk(&mut chunk[..count]).map_err(failed)?;
             if count < CHUNK_BYTES {
                 break;
             }
         }
         let (digest, length) = writer.finish().map_err(failed)?;
         let blob = self.pin(digest, length);
-        let file_name = digest.file_name();
+        let file_name = content_name(&*self.vfs, &digest).file_name();
         let (directory, _) = file_name.rsplit_once('/').unwrap_or((DIRECTORY, ""));
-        if self.vfs.open(&file_name).is_ok() {
+        if !replaces && self.vfs.open(&file_name).is_ok() {
             self.vfs.remove(name).map_err(|error| Error::io(format!("remove {name}"), error))?;
         } else {
             self.vfs.create_dir_all(directory).map_err(|error| Error::io(format!("create {directory}"), error))?;
@@ -324,7 +343,56 @@ impl Blobs {
 
     /// Whether a file has this content.
     pub(crate) fn has_file(&self, digest: &Digest) -> bool {
-        self.vfs.open(&digest.file_name()).is_ok()
+        self.stored_names(digest).iter().any(|name| self.vfs.open(&name.file_name()).is_ok())
+    }
+
+    /// The names of the file with this content: one, or two while the database is being encrypted or decrypted.
+    fn stored_names(&self, digest: &Digest) -> Vec<Digest> {
+        match self.vfs.keyring() {
+            None => vec![*digest],
+            Some(keyring) => {
+                let mut names = vec![Digest(keyring.seal_name(&digest.0))];
+                names.extend(keyring.accepts_plain().then_some(*digest));
+                names
+            }
+        }
+    }
+
+    fn stored_name(&self, digest: &Digest) -> Digest {
+        let mut names = self.stored_names(digest);
+        let at = names.iter().position(|name| self.vfs.open(&name.file_name()).is_ok());
+        names.swap_remove(at.unwrap_or(0))
+    }
+
+    /// The name of the file with this content; that of a new one, if there is none.
+    pub(crate) fn file_name(&self, digest: &Digest) -> String {
+        self.stored_name(digest).file_name()
+    }
+
+    /// Writes all contents again that are stored otherwise than new ones, encrypted or not.
+    pub(crate) fn reencrypt(self: &Arc<Self>) -> Result<()> {
+        let active = self.vfs.keyring().and_then(|keyring| keyring.active()).unwrap_or(0);
+        for digest in self.list()? {
+            let mut reader = self.read(&digest)?;
+            if reader.key_number() == active {
+                continue;
+            }
+            let stored = self.store_in_new_file(&mut reader, true)?;
+            stored.mark_referenced();
+            let new_name = content_name(&*self.vfs, &digest);
+            for name in self.stored_names(&digest).into_iter().filter(|name| *name != new_name) {
+                let name = name.file_name();
+                match self.vfs.remove(&name) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(Error::io(format!("remove {name}"), error));
+                    }
+                    _ => {}
+                }
+                let directory = name.rsplit_once('/').map_or(DIRECTORY, |(directory, _)| directory);
+                self.vfs.sync_dir(directory).map_err(|error| Error::io(format!("flush {directory}"), error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Records that a reference to a blob was removed, or that a blob was stored that may never be referred to.
@@ -342,7 +410,7 @@ impl Blobs {
     /// # Errors
     /// `NotFound` if it does not exist; `Corrupt` if its footer is damaged; `Unavailable` if it can't be read.
     pub(crate) fn read(&self, digest: &Digest) -> Result<BlobReader> {
-        let name = digest.file_name();
+        let name = self.file_name(digest);
         let file = match self.vfs.open(&name) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -350,8 +418,8 @@ impl Blobs {
             }
             Err(error) => return Err(Error::io(format!("open {name}"), error)),
         };
-        let (length, checksums) = read_footer(&*file).map_err(|error| damaged(&name, error))?;
-        Ok(BlobReader::new(name, *digest, length, Source::File { file, checksums, chunk: None }))
+        let (length, sums) = footer::read(&*self.vfs, &*file, digest).map_err(|error| damaged(&name, error))?;
+        Ok(BlobReader::new(name, *digest, length, Source::File { file, sums, chunk: None }))
     }
 
     /// All blobs that have a file, in no particular order.
@@ -363,6 +431,18 @@ impl Blobs {
                 let names = list(&format!("{DIRECTORY}/{first}"))?;
                 found.extend(names.iter().filter_map(|rest| format!("{first}{rest}").parse::<Digest>().ok()));
             }
+        }
+        if let Some(keyring) = self.vfs.keyring() {
+            for name in &mut found {
+                // A name that is not encrypted can't be told from one that is.
+                let is_plain = || self.vfs.open(&name.file_name()).and_then(|file| Ok(!footer::is_encrypted(&*file)?));
+                if !keyring.accepts_plain() || !is_plain().unwrap_or(false) {
+                    *name = Digest(keyring.open_name(&name.0));
+                }
+            }
+            // A crash may have left a content in both forms.
+            found.sort_unstable();
+            found.dedup();
         }
         Ok(found)
     }
@@ -411,7 +491,7 @@ impl Sweep<'_> {
     /// Removes a blob's file unless the blob was pinned since the sweep started, and returns the number of bytes freed.
     /// The caller guarantees that nothing referred to it after the sweep started.
     pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
-        let (name, vfs) = (digest.file_name(), &self.blobs.vfs);
+        let (name, vfs) = (self.blobs.file_name(digest), &self.blobs.vfs);
         // The lock keeps other threads from pinning the blob.
         let pins = self.blobs.pins.lock();
         if self.is_pinned_in(&pins, digest) {
@@ -435,33 +515,29 @@ impl Drop for Sweep<'_> {
 /// Writes one blob to its file.
 struct BlobWriter<'a> {
     file: &'a dyn VfsFile,
-    checksums: Vec<u8>,
+    sums: Sums,
     hasher: ContentHasher,
     length: u64,
 }
 
 impl BlobWriter<'_> {
-    fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn chunk(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.file.write_at(bytes, self.length)?;
-        self.checksums.extend_from_slice(&crc32c::crc32c(bytes).to_be_bytes());
         self.hasher.update(bytes);
+        self.sums.add(bytes);
+        self.file.write_at(bytes, self.length)?;
         let before = self.length;
         self.length += bytes.len() as u64;
         if before / FLUSH_BYTES != self.length / FLUSH_BYTES { self.file.sync_data() } else { Ok(()) }
     }
 
-    fn finish(mut self) -> io::Result<(Digest, u64)> {
-        let mut end = std::mem::take(&mut self.checksums);
-        end.extend_from_slice(&self.length.to_be_bytes());
-        end.extend_from_slice(&crc32c::crc32c(&end).to_be_bytes());
-        end.extend_from_slice(MAGIC);
-        end.extend_from_slice(&VERSION.to_be_bytes());
-        self.file.write_at(&end, self.length)?;
+    fn finish(self) -> io::Result<(Digest, u64)> {
+        let digest = self.hasher.finish();
+        self.file.write_at(&self.sums.encode(self.length, &digest), self.length)?;
         self.file.sync_data()?;
-        Ok((self.hasher.finish(), self.length))
+        Ok((digest, self.length))
     }
 }
 
@@ -484,32 +560,6 @@ fn fill_buffer(content: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(count)
-}
-
-/// Reads the footer: the content's length and the checksum of each chunk.
-fn read_footer(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its footer is not one of a blob");
-    let file_length = file.len()?;
-    let footer_at = file_length.checked_sub(FOOTER_BYTES as u64).ok_or_else(wrong)?;
-    let mut footer = [0; FOOTER_BYTES];
-    read_exact_at(file, &mut footer, footer_at)?;
-    let (length, rest) = footer.split_at(8);
-    let length = u64::from_be_bytes(length.try_into().map_err(|_| wrong())?);
-    if &rest[4..8] != MAGIC || rest[8..] != VERSION.to_be_bytes() {
-        return Err(wrong());
-    }
-    let sums_bytes = length.div_ceil(CHUNK_BYTES as u64).checked_mul(4).ok_or_else(wrong)?;
-    if length.checked_add(sums_bytes) != Some(footer_at) {
-        return Err(wrong());
-    }
-    let mut end = vec![0; sums_bytes as usize];
-    read_exact_at(file, &mut end, length)?;
-    end.extend_from_slice(&footer[..8]);
-    if crc32c::crc32c(&end).to_be_bytes() != rest[..4] {
-        return Err(wrong());
-    }
-    let checksums = end[..sums_bytes as usize].chunks_exact(4);
-    Ok((length, checksums.map(|sum| u32::from_be_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()))
 }
 
 /// Reads a blob's file of `byte_count` bytes; returns whether its content has this digest. Without a hash function,
@@ -563,7 +613,7 @@ pub struct BlobReader {
 enum Source {
     File {
         file: Arc<dyn VfsFile>,
-        checksums: Vec<u32>,
+        sums: Sums,
         /// The chunk read last: its number and its bytes.
         chunk: Option<(usize, Vec<u8>)>,
     },
@@ -587,23 +637,31 @@ impl BlobReader {
         self.length
     }
 
+    /// The number of the database key that the file is encrypted with; 0 if it is not encrypted.
+    fn key_number(&self) -> u32 {
+        match &self.source {
+            Source::File { sums, .. } => sums.key_number(),
+            Source::Memory(..) => 0,
+        }
+    }
+
     /// The bytes of chunk `index`. A file's chunk is read unless it is the one read last.
     fn load(&mut self, index: usize) -> io::Result<&[u8]> {
         let start = index * CHUNK_BYTES;
         let count = (self.length - start as u64).min(CHUNK_BYTES as u64) as usize;
-        let (file, checksums, chunk) = match &mut self.source {
+        let (file, sums, chunk) = match &mut self.source {
             Source::Memory(bytes, within) => {
                 let start = within.start + start;
                 return Ok(&bytes[start..start + count]);
             }
-            Source::File { file, checksums, chunk } => (file, checksums, chunk),
+            Source::File { file, sums, chunk } => (file, sums, chunk),
         };
         let is_there = chunk.as_ref().is_some_and(|(read, _)| *read == index);
         if !is_there {
             let mut bytes = chunk.take().map_or_else(Vec::new, |(_, bytes)| bytes);
             bytes.resize(count, 0);
             read_exact_at(&**file, &mut bytes, start as u64)?;
-            if crc32c::crc32c(&bytes) != checksums[index] {
+            if !sums.verify(index, &mut bytes) {
                 return Err(Self::wrong(&self.name, &format!("the bytes from {start} on fail their checksum")));
             }
             *chunk = Some((index, bytes));

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::batch::{Batch, BatchPart};
 use super::commit_waiter::CommitWaiter;
-use super::frame::FRAME_HEADER_BYTES;
+use super::frame::FrameFormat;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment};
 use super::shared::{LogState, Shared};
 use super::{Level, LogPosition};
@@ -180,7 +180,7 @@ impl Shared {
                     to_be_flushed && part.segment == segment.number + 1 && part.offset == SEGMENT_HEADER_BYTES,
                     "only the leader of a round starts a segment: the next one, from its header on"
                 );
-                segment = self.begin_segment(part.segment)?;
+                segment = self.begin_segment(part.segment, part.format)?;
                 *allocated = segment.length()?;
             }
             self.write_part(&segment, batch, part, allocated, to_be_flushed)?;
@@ -230,15 +230,15 @@ impl Shared {
     fn finish_segment(&self, segment: &Segment, end: u32) -> Result<()> {
         segment.flush()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        segment.set_used(end - FRAME_HEADER_BYTES);
+        segment.set_used(end - segment.format.header_bytes());
         segment.shorten(u64::from(end))?;
         segment.handle.unpin();
         Ok(())
     }
 
     /// Creates the file of the next segment and adds it to the list.
-    fn begin_segment(&self, number: u32) -> Result<Arc<Segment>> {
-        let segment = Arc::new(self.create_segment(number)?);
+    fn begin_segment(&self, number: u32, format: FrameFormat) -> Result<Arc<Segment>> {
+        let segment = Arc::new(self.create_segment(number, format)?);
         let mut list = self.list.write();
         let mut segments = list.segments.clone();
         segments.push(Arc::clone(&segment));
@@ -302,7 +302,7 @@ impl LogState {
         let spare = self.spare.take().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.pending, spare);
         if let Some(batch) = Arc::get_mut(&mut batch) {
-            batch.restamp(self.tail.format, self.durable);
+            batch.restamp(self.durable);
         }
         self.in_flight = Some(Arc::clone(&batch));
         (batch, self.tail.next)

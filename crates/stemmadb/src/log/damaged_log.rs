@@ -3,15 +3,21 @@
 //! Read-only. It accepts only frames that recovery would accept, with one exception: a segment without a valid header
 //! is read with the format that the checksums of its own frames agree on.
 //!
+//! In an encrypted log, everything returned is decrypted, and authenticated thereby. Records are found without their
+//! frames, too, if a frame of the same session has a valid header anywhere.
+//!
 //! Cost: one read of the log; one segment is in memory at a time.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::cipher::{self, SegmentCipher, Session};
 use super::frame::{ALIGNMENT, FrameFormat, FrameHeader, FrameKind, Version};
 use super::mark::ExpectedSegments;
 use super::payload::ChecksumSeed;
 use super::position::LogPosition;
 use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name};
+use crate::cipher::keys_missing;
 use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
@@ -51,12 +57,15 @@ pub(crate) struct DamagedLog<'a> {
     vfs: &'a dyn Vfs,
     segments: Vec<Segment>,
     skipped: Vec<Skipped>,
+    /// The sessions that frames of an encrypted log are of.
+    sessions: BTreeSet<Session>,
 }
 
 /// A segment with the format needed to recognize its frames.
 struct Segment {
     number: u32,
     format: FrameFormat,
+    cipher: Option<SegmentCipher>,
 }
 
 impl<'a> DamagedLog<'a> {
@@ -66,14 +75,14 @@ impl<'a> DamagedLog<'a> {
         let numbers: BTreeSet<u32> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
         let headers: Vec<_> = numbers.iter().map(|&number| (number, header_of(vfs, number))).collect();
         let known = headers.iter().find_map(|(_, format)| *format);
-        let mut damaged_log = DamagedLog { vfs, segments: Vec::new(), skipped: Vec::new() };
+        let mut damaged_log = DamagedLog { vfs, segments: Vec::new(), skipped: Vec::new(), sessions: BTreeSet::new() };
         for (number, header) in headers {
             if header.is_none() {
                 let what = "its header is damaged; its frames are recognized without it";
                 damaged_log.skip(number, 0, u64::from(SEGMENT_HEADER_BYTES), what);
             }
-            match header.or_else(|| format_of(&read(vfs, number).bytes, number, known)) {
-                Some(format) => damaged_log.segments.push(Segment { number, format }),
+            match header.or_else(|| format_of(vfs, &read(vfs, number).bytes, number, known)) {
+                Some(format) => damaged_log.add(Segment::new(vfs, number, format))?,
                 None => {
                     let bytes = read(vfs, number).bytes.len() as u64;
                     damaged_log.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognized in it");
@@ -89,8 +98,9 @@ impl<'a> DamagedLog<'a> {
     /// Errors of `visit` are returned unchanged.
     pub(crate) fn payloads(&self, visit: &mut dyn FnMut(SurvivingPayload<'_>) -> Result<()>) -> Result<()> {
         self.segments.iter().try_for_each(|segment| {
-            let bytes = read(self.vfs, segment.number).bytes;
-            segment.walk(&bytes, &mut |found| match found {
+            let stored = read(self.vfs, segment.number).bytes;
+            let bytes = segment.opened(&stored, &self.sessions);
+            segment.walk(&stored, &bytes, &mut |found| match found {
                 ScanItem::Data(payload) => visit(payload),
                 ScanItem::Gap { start, end, is_of_this_use } => {
                     // If only a frame's header is damaged, its records are still intact.
@@ -113,7 +123,8 @@ impl<'a> DamagedLog<'a> {
             }
             let mut gaps = Vec::new();
             // The visitor never returns an error.
-            let walked = segment.walk(&content.bytes, &mut |found| {
+            let bytes = segment.opened(&content.bytes, &self.sessions);
+            let walked = segment.walk(&content.bytes, &bytes, &mut |found| {
                 match found {
                     ScanItem::Gap { start, .. } => gaps.push(start),
                     ScanItem::Mark(payload) => {
@@ -138,6 +149,33 @@ impl<'a> DamagedLog<'a> {
         self.skipped
     }
 
+    /// Adds a segment that can be read.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is encrypted and there are no keys, or if it is not and should be.
+    fn add(&mut self, segment: Segment) -> Result<()> {
+        let name = segment_name(segment.number);
+        match (self.vfs.keyring(), segment.format.is_encrypted()) {
+            (None, true) => return Err(keys_missing(name)),
+            (Some(keyring), false) if !keyring.accepts_plain() => {
+                self.skip(segment.number, 0, 0, "it is not encrypted, but the database is");
+                return Ok(());
+            }
+            (Some(_), true) => {
+                let bytes = read(self.vfs, segment.number).bytes;
+                let mut offset = SEGMENT_HEADER_BYTES as usize;
+                while let Some(at) = segment.next_frame(&bytes, offset) {
+                    let Some(header) = segment.header_at(&bytes, at) else { break };
+                    self.sessions.insert(header.session);
+                    offset = at + header.frame_bytes() as usize;
+                }
+            }
+            (_, false) => {}
+        }
+        self.segments.push(segment);
+        Ok(())
+    }
+
     fn skip(&mut self, segment: u32, start: u64, end: u64, what: &str) {
         self.skipped.push(Skipped { file: segment_name(segment), start, end, what: what.to_owned() });
     }
@@ -156,6 +194,40 @@ enum ScanItem<'a> {
 }
 
 impl Segment {
+    fn new(vfs: &dyn Vfs, number: u32, format: FrameFormat) -> Self {
+        Segment { number, format, cipher: SegmentCipher::new(vfs.keyring(), format, number) }
+    }
+
+    /// The bytes with all records decrypted that are of one of these sessions. Nothing else in them passes for a
+    /// decrypted record.
+    fn opened<'b>(&self, stored: &'b [u8], sessions: &BTreeSet<Session>) -> Cow<'b, [u8]> {
+        let Some(cipher) = &self.cipher else { return Cow::Borrowed(stored) };
+        let mut bytes = stored.to_vec();
+        let mut offset = SEGMENT_HEADER_BYTES as usize;
+        while offset < bytes.len() {
+            if offset.is_multiple_of(ALIGNMENT as usize) && self.header_at(stored, offset).is_some() {
+                offset += self.header_bytes();
+                continue;
+            }
+            let rest = &mut bytes[offset..];
+            let is_of_session = cipher::session_of(rest).is_some_and(|session| sessions.contains(&session));
+            let length = (if is_of_session { cipher::length_of(rest) } else { None }).filter(|&length| {
+                // A record that is not what was written there leaves its bytes undefined.
+                let mut record = rest[..length].to_vec();
+                let is_open = cipher.opens(&mut record, offset as u32);
+                if is_open {
+                    rest[..length].copy_from_slice(&record);
+                }
+                is_open
+            });
+            if length.is_none() && rest[0] == cipher::OPENED[0] {
+                rest[0] = !cipher::OPENED[0];
+            }
+            offset += length.unwrap_or(1);
+        }
+        Cow::Owned(bytes)
+    }
+
     fn header_bytes(&self) -> usize {
         self.format.header_bytes() as usize
     }
@@ -172,7 +244,13 @@ impl Segment {
         }
     }
 
-    fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(ScanItem<'b>) -> Result<()>) -> Result<()> {
+    /// Passes what is found in these bytes to `visit`. `opened`: the same bytes, decrypted.
+    fn walk<'b>(
+        &self,
+        bytes: &[u8],
+        opened: &'b [u8],
+        visit: &mut dyn FnMut(ScanItem<'b>) -> Result<()>,
+    ) -> Result<()> {
         let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let mut offset = SEGMENT_HEADER_BYTES as usize;
         while offset < used {
@@ -184,12 +262,16 @@ impl Segment {
                 continue;
             };
             let start = offset + self.header_bytes();
-            let payload = &bytes[start..start + header.payload_bytes as usize];
-            let is_whole = crc32c::crc32c(payload) == header.payload_checksum;
+            let end = start + header.payload_bytes as usize;
+            let is_whole = crc32c::crc32c(&bytes[start..end]) == header.payload_checksum;
+            let payload = &opened[start..end];
             offset += header.frame_bytes() as usize;
             match header.kind {
                 FrameKind::Data => visit(ScanItem::Data(self.payload(start, payload, is_whole)))?,
-                FrameKind::Mark if is_whole => visit(ScanItem::Mark(payload))?,
+                FrameKind::Mark if is_whole && self.cipher.is_none() => visit(ScanItem::Mark(payload))?,
+                FrameKind::Mark if is_whole => {
+                    cipher::opened_content(payload).map_or(Ok(()), |payload| visit(ScanItem::Mark(payload)))?;
+                }
                 FrameKind::Mark | FrameKind::Seal => {}
             }
         }
@@ -205,6 +287,10 @@ impl Segment {
     fn header_at(&self, bytes: &[u8], offset: usize) -> Option<FrameHeader> {
         let position = LogPosition::new(self.number, offset as u32);
         let header = self.format.decode(position, bytes.get(offset..)?)?;
+        let cipher = self.cipher.as_ref();
+        if cipher.is_some_and(|cipher| !cipher.verifies(&header, self.format, offset as u32)) {
+            return None;
+        }
         let end = offset + self.header_bytes() + header.payload_bytes as usize;
         (end <= bytes.len()).then_some(header)
     }
@@ -212,25 +298,27 @@ impl Segment {
 
 /// The format of a segment's frames: `known`, in the version of which the segment has frames; otherwise one that two
 /// consecutive frames agree on, or that of the last frame if its payload is valid.
-fn format_of(bytes: &[u8], number: u32, known: Option<FrameFormat>) -> Option<FrameFormat> {
-    let versions = [Version::Two, Version::One];
+fn format_of(vfs: &dyn Vfs, bytes: &[u8], number: u32, known: Option<FrameFormat>) -> Option<FrameFormat> {
+    let keys = vfs.keyring().map_or_else(Vec::new, |keyring| keyring.numbers());
+    let encrypted = keys.into_iter().map(|key| (Version::Encrypted, key));
+    let mut versions = encrypted.chain([(Version::Two, 0), (Version::One, 0)]);
     let has_frames = |format: &FrameFormat| {
-        let segment = Segment { number, format: *format };
+        let segment = Segment::new(vfs, number, *format);
         segment.next_frame(bytes, SEGMENT_HEADER_BYTES as usize).is_some()
     };
     match known {
-        Some(known) => versions.map(|version| known.of_version(version)).into_iter().find(has_frames).or(Some(known)),
-        None => versions.into_iter().find_map(|version| agreed_format(bytes, number, version)),
+        Some(known) => versions.map(|(version, key)| known.of_version(version, key)).find(has_frames).or(Some(known)),
+        None => versions.find_map(|version| agreed_format(bytes, number, version).filter(has_frames)),
     }
 }
 
-fn agreed_format(bytes: &[u8], number: u32, version: Version) -> Option<FrameFormat> {
+fn agreed_format(bytes: &[u8], number: u32, (version, key): (Version, u32)) -> Option<FrameFormat> {
     let claims = |offset: usize| {
         let header = bytes.get(offset..)?;
         let (checksum, payload_bytes) = FrameHeader::claims(version, header)?;
         let start = offset + version.header_bytes() as usize;
         let payload = bytes.get(start..start + payload_bytes)?;
-        let format = FrameFormat::of_header(version, LogPosition::new(number, offset as u32), header)?;
+        let format = FrameFormat::of_header(version, key, LogPosition::new(number, offset as u32), header)?;
         Some((format, offset + version.frame_bytes(payload_bytes) as usize, payload, checksum))
     };
     (SEGMENT_HEADER_BYTES as usize..bytes.len()).step_by(ALIGNMENT as usize).find_map(|offset| {
@@ -248,9 +336,9 @@ fn header_of(vfs: &dyn Vfs, number: u32) -> Option<FrameFormat> {
     let name = segment_name(number);
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     let read = vfs.open(&name).and_then(|file| file.read_at(&mut bytes, 0)).unwrap_or(0);
-    let (version, id) = decode_header(&name, number, &bytes).ok().filter(|_| read == bytes.len())?;
+    let (format, id) = decode_header(&name, number, &bytes).ok().filter(|_| read == bytes.len())?;
     // Any byte that differs from what was written counts as damage, even if it has no meaning.
-    (encode_header(version, number, &id) == bytes).then(|| FrameFormat::new(version, &id))
+    (encode_header(format, number, &id) == bytes).then_some(format)
 }
 
 /// The readable content of a file, with zeros where reading failed.

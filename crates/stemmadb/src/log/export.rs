@@ -14,12 +14,12 @@ use super::frame::FrameKind;
 use super::handles::Handles;
 use super::history::Moment;
 use super::scan::Scanner;
-use super::segment::{SEGMENT_HEADER_BYTES, Segment, open_segment, segment_name};
+use super::segment::{DIRECTORY, SEGMENT_HEADER_BYTES, Segment, open_segment, parse_segment_name, segment_name};
 use super::set::SegmentSet;
 use super::{DatabaseId, Frame, Log, LogPosition};
-use crate::Result;
 use crate::revision::Sequence;
 use crate::vfs::Vfs;
+use crate::{Error, Result};
 
 /// A segment of an export, or its beginning.
 pub(crate) struct ExportedSegment {
@@ -130,6 +130,12 @@ pub(crate) fn read_frames(
         offset = found.end().offset();
     }
     Ok((offset, id))
+}
+
+/// Whether the database directory `vfs` has a log.
+pub(crate) fn has_segments(vfs: &dyn Vfs) -> Result<bool> {
+    let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
+    Ok(names.iter().any(|name| parse_segment_name(name).is_some()))
 }
 
 /// The name of the file of segment `number`, relative to the database directory.

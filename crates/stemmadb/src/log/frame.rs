@@ -12,6 +12,9 @@
 //! | 28 | 4 | CRC32C of database id, segment number, offset and the 28 bytes above |
 //! | 32 | | payload, then zeros to the next multiple of 8 |
 //!
+//! In encrypted segments, session (8) and authentication tag (16) of the header precede the two checksums. The tag
+//! covers the fields above it and the checksum of the payload, whose records have tags of their own ([`cipher`]).
+//!
 //! Invariants:
 //! - A frame is valid only at the position it was written for, so bytes from a recycled file's previous use are never
 //!   valid frames.
@@ -25,12 +28,15 @@
 
 use smallvec::SmallVec;
 
+use super::cipher::Session;
 use super::payload::ChecksumSeed;
 use super::position::LogPosition;
 use super::segment::DatabaseId;
+use crate::cipher::TAG_BYTES;
 use crate::revision::Sequence;
 
-/// Length of the frame header that is written, in bytes.
+/// Length of the frame header that is written to segments that are not encrypted, in bytes.
+#[cfg(test)]
 pub(super) const FRAME_HEADER_BYTES: u32 = Version::CURRENT.header_bytes();
 
 /// Frames start at multiples of this.
@@ -43,7 +49,7 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 pub(super) const TIME_END: u64 = 1 << 56;
 
 /// The longest frame header of all versions.
-const HEADER_BYTES_MAX: usize = 32;
+const HEADER_BYTES_MAX: usize = 56;
 
 pub(super) type HeaderBytes = SmallVec<[u8; HEADER_BYTES_MAX]>;
 
@@ -53,21 +59,26 @@ pub(super) enum Version {
     /// Frames without commit times.
     One = 1,
     Two = 2,
+    /// As version 2, encrypted.
+    Encrypted = 3,
 }
 
 impl Version {
-    /// The version that is written.
+    /// The version that is written without encryption.
     pub(super) const CURRENT: Version = Version::Two;
 
+    const ALL: [Version; 3] = [Version::One, Version::Two, Version::Encrypted];
+
     pub(super) fn from_number(number: u32) -> Option<Self> {
-        [Version::One, Version::Two].into_iter().find(|version| *version as u32 == number)
+        Version::ALL.into_iter().find(|version| *version as u32 == number)
     }
 
     /// Length of a frame's header, in bytes.
     pub(super) const fn header_bytes(self) -> u32 {
         match self {
             Version::One => 24,
-            Version::Two => HEADER_BYTES_MAX as u32,
+            Version::Two => 32,
+            Version::Encrypted => HEADER_BYTES_MAX as u32,
         }
     }
 
@@ -83,27 +94,39 @@ impl Version {
     }
 }
 
-/// How the frames of a segment are encoded: its version, and the seed that makes its frames invalid in any other
-/// database.
+/// How the frames of a segment are encoded: its version, the seed that makes its frames invalid in any other database,
+/// and the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameFormat {
     pub(super) version: Version,
     pub(super) seed: ChecksumSeed,
+    /// The number of the database key; 0 if the segment is not encrypted.
+    pub(super) key: u32,
 }
 
 impl FrameFormat {
-    pub(super) fn new(version: Version, database_id: &DatabaseId) -> Self {
-        FrameFormat { version, seed: ChecksumSeed::new(database_id) }
+    pub(super) fn new(version: Version, database_id: &DatabaseId, key: u32) -> Self {
+        debug_assert_eq!(version == Version::Encrypted, key != 0, "encrypted segments have a key");
+        let seed = ChecksumSeed { is_opened: key != 0, ..ChecksumSeed::new(database_id) };
+        FrameFormat { version, seed, key }
     }
 
-    /// The format of the segments that this database writes.
-    pub(super) fn current(database_id: &DatabaseId) -> Self {
-        FrameFormat::new(Version::CURRENT, database_id)
+    /// The format of the segments that this database writes with this database key.
+    pub(super) fn current(database_id: &DatabaseId, key: Option<u32>) -> Self {
+        match key {
+            Some(key) => FrameFormat::new(Version::Encrypted, database_id, key),
+            None => FrameFormat::new(Version::CURRENT, database_id, 0),
+        }
     }
 
-    /// The same database's format of another version.
-    pub(super) fn of_version(self, version: Version) -> Self {
-        FrameFormat { version, ..self }
+    /// The same database's format of another version, or with another key.
+    pub(super) fn of_version(self, version: Version, key: u32) -> Self {
+        let seed = ChecksumSeed { is_opened: key != 0, ..self.seed };
+        FrameFormat { version, seed, key }
+    }
+
+    pub(super) fn is_encrypted(self) -> bool {
+        self.key != 0
     }
 
     pub(super) fn header_bytes(self) -> u32 {
@@ -122,6 +145,10 @@ impl FrameFormat {
             debug_assert!(header.time_us < TIME_END, "a commit time fits its 56 bits");
             bytes.extend_from_slice(&header.time_us.to_be_bytes());
         }
+        if self.is_encrypted() {
+            bytes.extend_from_slice(&header.session.to_be_bytes());
+            bytes.extend_from_slice(&header.tag);
+        }
         bytes.extend_from_slice(&header.payload_checksum.to_be_bytes());
         let checksum = self.header_checksum(position, &bytes);
         bytes.extend_from_slice(&checksum.to_be_bytes());
@@ -139,9 +166,15 @@ impl FrameFormat {
             _ => return None,
         };
         let time_us = if self.version == Version::One { 0 } else { read_u64(bytes, 16) };
+        let (session, tag) = match self.version {
+            Version::Encrypted => (read_u64(bytes, 24), *bytes[32..].first_chunk()?),
+            Version::One | Version::Two => (0, [0; TAG_BYTES]),
+        };
         let header = FrameHeader {
             version: self.version,
             kind,
+            session,
+            tag,
             payload_bytes: read_u32(bytes, 0) & PAYLOAD_BYTES_MAX as u32,
             durable: read_u32(bytes, 4),
             first_sequence: Sequence::new(read_u64(bytes, 8)),
@@ -153,9 +186,21 @@ impl FrameFormat {
         (plausible && read_u32(bytes, covered) == self.header_checksum(position, &bytes[..covered])).then_some(header)
     }
 
-    /// The only format of this version with which these bytes are a valid header at `position`: computes the checksum
-    /// backwards.
-    pub(super) fn of_header(version: Version, position: LogPosition, bytes: &[u8]) -> Option<Self> {
+    /// What the tag of a header covers.
+    pub(super) fn authenticated(self, header: &FrameHeader) -> SmallVec<[u8; 40]> {
+        let mut bytes = SmallVec::new();
+        bytes.extend_from_slice(&((header.kind as u32) << 30 | header.payload_bytes).to_be_bytes());
+        bytes.extend_from_slice(&header.durable.to_be_bytes());
+        bytes.extend_from_slice(&header.first_sequence.get().to_be_bytes());
+        bytes.extend_from_slice(&header.time_us.to_be_bytes());
+        bytes.extend_from_slice(&header.session.to_be_bytes());
+        bytes.extend_from_slice(&header.payload_checksum.to_be_bytes());
+        bytes
+    }
+
+    /// The only format of this version, with this key, with which these bytes are a valid header at `position`: computes
+    /// the checksum backwards.
+    pub(super) fn of_header(version: Version, key: u32, position: LogPosition, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..version.header_bytes() as usize)?;
         let covered = version.checksums_at() + 4;
         let mut remainder = !read_u32(bytes, covered);
@@ -166,7 +211,7 @@ impl FrameFormat {
             }
             remainder ^= u32::from(byte);
         }
-        Some(FrameFormat { version, seed: ChecksumSeed(!remainder) })
+        Some(FrameFormat { version, seed: ChecksumSeed { mask: !remainder, is_opened: key != 0 }, key })
     }
 
     fn header_checksum(self, position: LogPosition, covered: &[u8]) -> u32 {
@@ -200,6 +245,9 @@ pub(super) struct FrameHeader {
     /// Commit time, in microseconds since 1970; 0 in segments of version 1.
     pub(super) time_us: u64,
     pub(super) payload_checksum: u32,
+    /// In encrypted segments: the opening of the log that wrote the frame.
+    pub(super) session: Session,
+    pub(super) tag: [u8; TAG_BYTES],
 }
 
 impl FrameHeader {
@@ -230,10 +278,15 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const FORMATS: [FrameFormat; 2] = [
-        FrameFormat { version: Version::One, seed: ChecksumSeed(77) },
-        FrameFormat { version: Version::Two, seed: ChecksumSeed(77) },
+    const FORMATS: [FrameFormat; 3] = [
+        FrameFormat { version: Version::One, seed: seed(77), key: 0 },
+        FrameFormat { version: Version::Two, seed: seed(77), key: 0 },
+        FrameFormat { version: Version::Encrypted, seed: ChecksumSeed { mask: 77, is_opened: true }, key: 5 },
     ];
+
+    const fn seed(mask: u32) -> ChecksumSeed {
+        ChecksumSeed { mask, is_opened: false }
+    }
 
     fn sample(version: Version) -> FrameHeader {
         FrameHeader {
@@ -244,6 +297,8 @@ mod tests {
             first_sequence: Sequence::new(u64::MAX - 5),
             time_us: if version == Version::One { 0 } else { TIME_END - 1 },
             payload_checksum: 0xdead_beef,
+            session: if version == Version::Encrypted { 99 } else { 0 },
+            tag: if version == Version::Encrypted { [7; TAG_BYTES] } else { [0; TAG_BYTES] },
         }
     }
 
@@ -256,7 +311,7 @@ mod tests {
             assert_eq!(format.decode(position, &bytes), Some(header));
             assert_eq!(format.decode(LogPosition::new(8, 4096), &bytes), None);
             assert_eq!(format.decode(LogPosition::new(7, 4104), &bytes), None);
-            assert_eq!(FrameFormat { seed: ChecksumSeed(78), ..format }.decode(position, &bytes), None);
+            assert_eq!(FrameFormat { seed: seed(78), ..format }.decode(position, &bytes), None);
             assert_eq!(format.decode(position, &bytes[1..]), None);
         }
     }
@@ -278,11 +333,11 @@ mod tests {
     fn format_is_recovered_from_a_header() {
         for (segment, offset) in [(1, 64), (7, 4096), (3_000_000_000, 0xffff_fff0)] {
             let position = LogPosition::new(segment, offset);
-            for seed in [77, 0, u32::MAX, crc32c::crc32c(b"a database's id!")] {
-                for version in [Version::One, Version::Two] {
-                    let format = FrameFormat { version, seed: ChecksumSeed(seed) };
-                    let bytes = format.encode(&sample(version), position);
-                    assert_eq!(FrameFormat::of_header(version, position, &bytes), Some(format));
+            for mask in [77, 0, u32::MAX, crc32c::crc32c(b"a database's id!")] {
+                for format in FORMATS {
+                    let format = FrameFormat { seed: ChecksumSeed { mask, ..format.seed }, ..format };
+                    let bytes = format.encode(&sample(format.version), position);
+                    assert_eq!(FrameFormat::of_header(format.version, format.key, position, &bytes), Some(format));
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use crate::cipher::Keyring;
 use crate::sync::{Mutex, RwLock};
 use crate::vfs::{Vfs, VfsFile, files_are_scarce};
 
@@ -73,6 +74,11 @@ impl Handle {
     pub(super) fn pinned(handles: &Arc<Handles>, name: String, file: Arc<dyn VfsFile>) -> Self {
         let slot = FileSlot { file: Some(file), is_pinned: true };
         Handle { name, handles: Arc::clone(handles), slot: Arc::new(RwLock::new(slot)) }
+    }
+
+    /// The keys of the database.
+    pub(super) fn keyring(&self) -> Option<&Arc<Keyring>> {
+        self.handles.vfs.keyring()
     }
 
     /// The name of the file.

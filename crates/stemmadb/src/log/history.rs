@@ -7,19 +7,22 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `stemmhis` |
-//! | 4 | version, 1 |
+//! | 4 | version, 1; 2 if it is encrypted |
 //! | 4 | segment number |
 //! | 16 | database id |
 //! | 8 | sequence that the database had reached: each record had been replaced by then |
 //! | 8 | commit time then, in microseconds since 1970 |
 //! | 8 | the lowest sequence as of which the database could be read then |
-//! | 4 | zeros |
+//! | 4 | number of the database key; 0 in version 1 |
 //! | 4 | CRC32C of the 60 bytes above |
+//! | 16, 16 | in version 2: random number from which the data key is derived; tag of the 64 bytes above |
 //! | | blocks of records, each compressed with zstd |
 //! | | index, see docs/format.md |
 //! | 4 | length of the index |
 //! | 4 | CRC32C of the index |
 //! | 8 | `stemmhis` |
+//!
+//! In version 2, each block and the index are encrypted and followed by their tag, which counts as a part of them.
 //!
 //! A record in a block: distance of its offset and of its commit time from those of the record before, length, bytes.
 //!
@@ -27,12 +30,15 @@
 //! has its name. A file whose segment still exists is the rest of an interrupted retirement, and is replaced.
 
 mod damaged;
+mod file_cipher;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::file_cipher::{FileCipher, open_cipher};
 use super::LogPosition;
 use super::segment::{DatabaseId, damaged, parse_numbered};
+use crate::cipher::{DataKey, Place, SALT_BYTES, TAG_BYTES};
 use crate::revision::Sequence;
 use crate::sync::{Mutex, RwLock};
 use crate::vfs::{Vfs, VfsFile, create_anew, read_exact_at};
@@ -45,7 +51,14 @@ const SUFFIX: &str = ".history";
 const UNFINISHED: &str = "history/unfinished";
 const MAGIC: &[u8; 8] = b"stemmhis";
 const VERSION: u32 = 1;
+const ENCRYPTED_VERSION: u32 = 2;
 const HEADER_BYTES: usize = 64;
+/// Random number and tag, after the header of an encrypted file.
+const CIPHER_BYTES: usize = SALT_BYTES + TAG_BYTES;
+/// Kinds of places in a history file.
+const HEADER: u8 = 1;
+const BLOCK: u8 = 2;
+const INDEX: u8 = 3;
 const FOOTER_BYTES: usize = 16;
 
 /// Records are compressed together up to this size, in bytes.
@@ -73,6 +86,8 @@ pub(crate) struct HistoryInfo {
     pub(crate) until: Moment,
     /// The lowest sequence as of which the database could be read when the file was written.
     pub(crate) floor: Sequence,
+    /// The number of the database key that it is encrypted with; 0 if it is not encrypted.
+    pub(crate) key: u32,
 }
 
 /// A file of an export.
@@ -117,6 +132,7 @@ struct CachedBlock {
 struct HistoryFile {
     info: HistoryInfo,
     name: String,
+    cipher: Option<DataKey>,
     /// Read when it is first needed.
     index: Mutex<Option<Arc<FileIndex>>>,
 }
@@ -194,11 +210,13 @@ impl History {
     pub(crate) fn writer(&self, segment: u32) -> Result<HistoryWriter<'_>> {
         let made = self.vfs.create_dir_all(DIRECTORY).and_then(|()| create_anew(&*self.vfs, UNFINISHED));
         let file = made.map_err(|error| Error::io(format_args!("create {UNFINISHED}"), error))?;
+        let cipher = FileCipher::for_new_file(&*self.vfs, segment)?;
         Ok(HistoryWriter {
             history: self,
             segment,
             file,
-            end: HEADER_BYTES as u64,
+            end: first_block(cipher.is_some()),
+            cipher,
             index: FileIndex::default(),
             block: Vec::new(),
             block_first: 0,
@@ -314,6 +332,12 @@ impl History {
         Ok(self.find(position, |_| ())?.is_some())
     }
 
+    /// Writes all files again that are not encrypted with database key `key`, 0 for none.
+    pub(crate) fn reencrypt(&self, key: u32) -> Result<()> {
+        let mut old = self.files().into_iter().filter(|info| info.key != key);
+        old.try_for_each(|info| self.rewrite(info.segment, info.floor, &|_| true))
+    }
+
     fn find<T>(&self, position: LogPosition, take: impl FnOnce(StoredRecord<'_>) -> T) -> Result<Option<T>> {
         // The file must not be replaced while it is read.
         let files = self.files.read();
@@ -351,7 +375,14 @@ impl HistoryFile {
     fn open(vfs: &dyn Vfs, segment: u32, database_id: &DatabaseId) -> Result<Self> {
         let name = history_name(segment);
         let mut header = [0; HEADER_BYTES];
-        let read = vfs.open(&name).and_then(|file| read_exact_at(&*file, &mut header, 0).and_then(|()| file.len()));
+        let mut cipher_bytes = [0; CIPHER_BYTES];
+        let read = vfs.open(&name).and_then(|file| {
+            read_exact_at(&*file, &mut header, 0)?;
+            if version(&header) == ENCRYPTED_VERSION {
+                read_exact_at(&*file, &mut cipher_bytes, HEADER_BYTES as u64)?;
+            }
+            file.len()
+        });
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -359,15 +390,25 @@ impl HistoryFile {
             }
             Err(error) => return Err(Error::io(format_args!("read {name}"), error)),
         };
-        let (until, floor) = decode_header(&name, segment, database_id, &header)?;
-        let info = HistoryInfo { segment, bytes, until, floor };
-        Ok(HistoryFile { info, name, index: Mutex::default() })
+        let (until, floor, key) = decode_header(&name, segment, database_id, &header)?;
+        let cipher = open_cipher(vfs, &name, (segment, key), &header, &cipher_bytes)?;
+        let info = HistoryInfo { segment, bytes, until, floor, key };
+        Ok(HistoryFile { info, name, cipher, index: Mutex::default() })
     }
 
     fn read(&self, vfs: &dyn Vfs, start: u64, out: &mut [u8]) -> Result<()> {
         let name = &self.name;
         let read = vfs.open(name).and_then(|file| read_exact_at(&*file, out, start));
         read.map_err(|error| Error::io(format_args!("read {name} at offset {start}"), error))
+    }
+
+    /// Decrypts what was read at `offset`, and removes its tag; `None` if it is not what was written there.
+    fn opened(&self, kind: u8, offset: u64, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(cipher) = &self.cipher else { return Some(bytes) };
+        let end = bytes.len().checked_sub(TAG_BYTES)?;
+        let tag = *bytes[end..].first_chunk()?;
+        bytes.truncate(end);
+        cipher.open(Place { kind, position: offset }, &[], &tag, &mut bytes).then_some(bytes)
     }
 
     fn index(&self, vfs: &dyn Vfs) -> Result<Arc<FileIndex>> {
@@ -382,7 +423,8 @@ impl HistoryFile {
 
     fn read_index(&self, vfs: &dyn Vfs) -> Result<FileIndex> {
         let wrong = |what: &str| damaged(&self.name, 0, what);
-        let content = self.info.bytes.checked_sub((HEADER_BYTES + FOOTER_BYTES) as u64);
+        let first_block = first_block(self.cipher.is_some());
+        let content = self.info.bytes.checked_sub(first_block + FOOTER_BYTES as u64);
         let content = content.ok_or_else(|| wrong("the file is too short"))?;
         let mut footer = [0; FOOTER_BYTES];
         self.read(vfs, self.info.bytes - FOOTER_BYTES as u64, &mut footer)?;
@@ -391,11 +433,14 @@ impl HistoryFile {
             return Err(wrong("its end is not one of a history file"));
         }
         let mut bytes = vec![0; word(0) as usize];
-        self.read(vfs, self.info.bytes - (FOOTER_BYTES + bytes.len()) as u64, &mut bytes)?;
+        let start = self.info.bytes - (FOOTER_BYTES + bytes.len()) as u64;
+        self.read(vfs, start, &mut bytes)?;
         if crc32c::crc32c(&bytes) != word(4) {
             return Err(wrong("the checksum of its index is wrong"));
         }
-        FileIndex::decode(&bytes, content - bytes.len() as u64).ok_or_else(|| wrong("its index has no meaning"))
+        let blocks_bytes = content - bytes.len() as u64;
+        let bytes = self.opened(INDEX, start, bytes).ok_or_else(|| wrong("its index is not what was encrypted"))?;
+        FileIndex::decode(&bytes, first_block, blocks_bytes).ok_or_else(|| wrong("its index has no meaning"))
     }
 
     /// Reads the whole file, and passes each record to `visit`.
@@ -416,6 +461,9 @@ impl HistoryFile {
         if crc32c::crc32c(&compressed) != block.checksum {
             return Err(damaged(&self.name, block.start as u32, "the checksum of a block is wrong"));
         }
+        let compressed = self.opened(BLOCK, block.start, compressed);
+        let compressed = compressed
+            .ok_or_else(|| damaged(&self.name, block.start as u32, "a block is not what was encrypted there"))?;
         zstd::bulk::decompress(&compressed, block.bytes)
             .ok()
             .filter(|content| content.len() == block.bytes)
@@ -445,11 +493,11 @@ impl FileIndex {
         bytes
     }
 
-    /// Decodes an index of blocks that have `blocks_bytes` bytes in all.
-    fn decode(mut bytes: &[u8], blocks_bytes: u64) -> Option<Self> {
+    /// Decodes an index of blocks that begin at `first_block` and have `blocks_bytes` bytes in all.
+    fn decode(mut bytes: &[u8], first_block: u64, blocks_bytes: u64) -> Option<Self> {
         let next = |bytes: &mut &[u8]| varint::read(bytes).ok();
         let mut index = FileIndex::default();
-        let (mut first_offset, mut start) = (0_u32, HEADER_BYTES as u64);
+        let (mut first_offset, mut start) = (0_u32, first_block);
         for _ in 0..next(&mut bytes)? {
             first_offset = first_offset.checked_add(u32::try_from(next(&mut bytes)?).ok()?)?;
             let compressed_bytes = usize::try_from(next(&mut bytes)?).ok()?;
@@ -466,7 +514,7 @@ impl FileIndex {
             moment.time_us = moment.time_us.checked_add(next(&mut bytes)?)?;
             index.times.push(moment);
         }
-        (bytes.is_empty() && start == HEADER_BYTES as u64 + blocks_bytes).then_some(index)
+        (bytes.is_empty() && start == first_block + blocks_bytes).then_some(index)
     }
 }
 
@@ -475,6 +523,7 @@ pub(crate) struct HistoryWriter<'h> {
     history: &'h History,
     segment: u32,
     file: Arc<dyn VfsFile>,
+    cipher: Option<FileCipher>,
     end: u64,
     index: FileIndex,
     block: Vec<u8>,
@@ -516,6 +565,7 @@ impl HistoryWriter<'_> {
         let block = std::mem::take(&mut self.block);
         let compressed = zstd::bulk::compress(&block, ZSTD_LEVEL)
             .map_err(|error| Error::io("compress a block of history", error))?;
+        let compressed = self.sealed(BLOCK, compressed);
         self.write(&compressed)?;
         self.index.blocks.push(Block {
             first_offset: self.block_first,
@@ -525,6 +575,15 @@ impl HistoryWriter<'_> {
             checksum: crc32c::crc32c(&compressed),
         });
         Ok(())
+    }
+
+    /// Encrypts what is written next, and appends its tag.
+    fn sealed(&self, kind: u8, mut bytes: Vec<u8>) -> Vec<u8> {
+        if let Some(cipher) = &self.cipher {
+            let tag = cipher.key.seal(Place { kind, position: self.end }, &[], &mut bytes);
+            bytes.extend_from_slice(&tag);
+        }
+        bytes
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -539,24 +598,31 @@ impl HistoryWriter<'_> {
         if !self.block.is_empty() {
             self.end_block()?;
         }
-        let index = self.index.encode();
+        let index = self.sealed(INDEX, self.index.encode());
         let mut bytes = index.clone();
         bytes.extend_from_slice(&(index.len() as u32).to_be_bytes());
         bytes.extend_from_slice(&crc32c::crc32c(&index).to_be_bytes());
         bytes.extend_from_slice(MAGIC);
         self.write(&bytes)?;
-        let HistoryWriter { history, segment, file, end, .. } = self;
+        let HistoryWriter { history, segment, file, cipher, end, .. } = self;
         let (vfs, name) = (&*history.vfs, history_name(segment));
-        let header = encode_header(segment, &history.database_id, until, floor);
+        let key = cipher.as_ref().map_or(0, |cipher| cipher.key_number);
+        let mut header = encode_header(segment, &history.database_id, (until, floor), key).to_vec();
+        if let Some(cipher) = &cipher {
+            header.extend_from_slice(&cipher.salt);
+            let tag = cipher.key.seal(Place { kind: HEADER, position: 0 }, &header[..HEADER_BYTES], &mut []);
+            header.extend_from_slice(&tag);
+        }
         let finished = file.write_at(&header, 0).and_then(|()| file.set_len(end)).and_then(|()| file.sync_data());
         finished.map_err(|error| Error::io(format_args!("write {UNFINISHED}"), error))?;
-        let info = HistoryInfo { segment, bytes: end, until, floor };
+        let info = HistoryInfo { segment, bytes: end, until, floor, key };
         // Nobody reads the earlier file by the name of the new one.
         let mut files = history.files.write();
         vfs.rename(UNFINISHED, &name)
             .map_err(|error| Error::io(format_args!("rename {UNFINISHED} to {name}"), error))?;
+        let cipher = cipher.map(|cipher| cipher.key);
         history.blocks.lock().retain(|block| block.segment != segment);
-        files.insert(segment, Arc::new(HistoryFile { info, name, index: Mutex::default() }));
+        files.insert(segment, Arc::new(HistoryFile { info, name, cipher, index: Mutex::default() }));
         drop(files);
         let synced = vfs.sync_dir(DIRECTORY).and_then(|()| vfs.sync_dir(""));
         synced.map_err(|error| Error::io(format_args!("flush directory {DIRECTORY}"), error))
@@ -567,10 +633,27 @@ pub(crate) fn history_name(segment: u32) -> String {
     format!("{DIRECTORY}/{segment:010}{SUFFIX}")
 }
 
-fn encode_header(segment: u32, database_id: &DatabaseId, until: Moment, floor: Sequence) -> [u8; HEADER_BYTES] {
+/// Where the first block is.
+fn first_block(is_encrypted: bool) -> u64 {
+    (if is_encrypted { HEADER_BYTES + CIPHER_BYTES } else { HEADER_BYTES }) as u64
+}
+
+fn version(header: &[u8; HEADER_BYTES]) -> u32 {
+    u32::from_be_bytes([header[8], header[9], header[10], header[11]])
+}
+
+/// `key`: the number of the database key, 0 if the file is not encrypted.
+fn encode_header(
+    segment: u32,
+    database_id: &DatabaseId,
+    (until, floor): (Moment, Sequence),
+    key: u32,
+) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_be_bytes());
+    let version = if key != 0 { ENCRYPTED_VERSION } else { VERSION };
+    bytes[8..12].copy_from_slice(&version.to_be_bytes());
+    bytes[56..60].copy_from_slice(&key.to_be_bytes());
     bytes[12..16].copy_from_slice(&segment.to_be_bytes());
     bytes[16..32].copy_from_slice(database_id);
     bytes[32..40].copy_from_slice(&until.sequence.get().to_be_bytes());
@@ -586,20 +669,20 @@ fn decode_header(
     segment: u32,
     database_id: &DatabaseId,
     bytes: &[u8; HEADER_BYTES],
-) -> Result<(Moment, Sequence)> {
+) -> Result<(Moment, Sequence, u32)> {
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
     if &bytes[..8] != MAGIC || word(60) != crc32c::crc32c(&bytes[..60]) {
         return Err(damaged(name, 0, "its header is not one of a history file, or its checksum is wrong"));
     }
-    if word(8) != VERSION {
+    if !matches!((word(8), word(56)), (VERSION, 0) | (ENCRYPTED_VERSION, 1..)) {
         return Err(Error::unavailable(format!("{name} has version {} of history files", word(8)))
             .with_hint("use a newer version of stemma"));
     }
     if word(12) != segment || bytes[16..32] != database_id[..] {
         return Err(damaged(name, 12, "it is the history of another segment or database"));
     }
-    Ok((Moment { sequence: Sequence::new(long(32)), time_us: long(40) }, Sequence::new(long(48))))
+    Ok((Moment { sequence: Sequence::new(long(32)), time_us: long(40) }, Sequence::new(long(48)), word(56)))
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ mod tests {
         let handles = Handles::new(Arc::new(MemoryVfs::new()));
         let one = |&number: &u32| {
             let handle = Handle::closed(&handles, segment_name(number));
-            Arc::new(Segment::new(number, handle, FrameFormat::current(&[0; 16])))
+            Arc::new(Segment::new(number, handle, FrameFormat::current(&[0; 16], None)))
         };
         numbers.iter().map(one).collect()
     }

@@ -21,6 +21,7 @@
 
 mod batch;
 mod blobs;
+mod cipher;
 mod commit;
 mod commit_waiter;
 mod content_hash;
@@ -56,17 +57,18 @@ use shared::Shared;
 
 pub use blobs::{Blob, BlobReader, Digest};
 pub(crate) use blobs::{Blobs, Sweep, is_content_of};
+pub(crate) use cipher::OPENED;
 pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
-pub(crate) use export::{ExportedSegment, FrameVisit, read_frames, segment_file_name};
+pub(crate) use export::{ExportedSegment, FrameVisit, has_segments, read_frames, segment_file_name};
 pub(crate) use history::{
     ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, surviving_history, verify_history,
 };
 pub(crate) use payload::{ChecksumSeed, Payload};
 pub(crate) use position::LogPosition;
 pub(crate) use retire::{RetiredFile, RetiredSegment};
-pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
+pub(crate) use segment::{DatabaseId, ENCRYPTED_FORMAT_VERSION, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
 
 /// Options for opening a log.
@@ -249,6 +251,11 @@ impl Log {
         self.shared.append(first_sequence, payload)
     }
 
+    /// An empty payload, to append.
+    pub(crate) fn new_payload(&self) -> Payload {
+        self.shared.new_payload()
+    }
+
     /// Appends a frame of bytes that are not records.
     #[cfg(test)]
     pub(crate) fn append_bytes(&self, first_sequence: Sequence, bytes: &[u8]) -> Result<Appended> {
@@ -323,6 +330,7 @@ impl Log {
         let active = list.segments.last().map(|segment| segment.number);
         let info = |segment: &Arc<Segment>| SegmentInfo {
             number: segment.number,
+            key: segment.format.key,
             used_bytes: u64::from(segment.used()),
             is_active: Some(segment.number) == active,
         };
@@ -404,6 +412,11 @@ impl Log {
         self.shared.remove_free()
     }
 
+    /// Removes the copies of torn ends.
+    pub(crate) fn remove_torn(&self) -> Result<()> {
+        repair::remove_torn(&*self.shared.vfs)
+    }
+
     /// Bytes of all files of the log, with those that are kept for reuse.
     pub(crate) fn file_bytes(&self) -> Result<u64> {
         self.shared.file_bytes()
@@ -422,7 +435,7 @@ impl Log {
 
     /// Whether all segments record commit times.
     pub(crate) fn has_times(&self) -> bool {
-        self.shared.list().segments.iter().all(|segment| segment.format.version == frame::Version::CURRENT)
+        self.shared.list().segments.iter().all(|segment| segment.format.version != frame::Version::One)
     }
 
     /// The records of retired segments that are kept for reading the past.

@@ -44,7 +44,7 @@ pub(super) struct LogScan {
     /// The segments that the last mark lists, if a mark was read.
     pub(super) marked: Option<ExpectedSegments>,
     pub(super) last_sequence: Sequence,
-    last_time_us: u64,
+    pub(super) last_time_us: u64,
 }
 
 impl LogScan {
@@ -220,7 +220,7 @@ fn scan_segment(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Segme
                 scanned.is_sealed = true;
                 return Ok(scanned);
             }
-            FrameKind::Mark => scanned.marked = Some(ExpectedSegments::decode(segment.number, found.payload)?),
+            FrameKind::Mark => scanned.marked = Some(ExpectedSegments::decode(segment.number, found.mark_payload())?),
             FrameKind::Data => visit(Frame::from_scan(&found))?,
         }
         scanned.end = found.end().offset();

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::cipher::{SegmentWriter, new_session};
 use super::frame::{FrameFormat, FrameHeader, FrameKind, Version};
 use super::handles::{Handle, Handles};
 use super::position::LogPosition;
@@ -17,7 +18,7 @@ use super::retire::{
 };
 use super::scan::Scanner;
 use super::segment::{DIRECTORY, DatabaseId, Segment};
-use crate::revision::Sequence;
+use crate::cipher::TAG_BYTES;
 use crate::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
@@ -48,15 +49,17 @@ pub(super) fn repair(
     database_id: &DatabaseId,
     segment_bytes: u32,
 ) -> Result<RepairedLog> {
-    let mut free = clear_leftovers(vfs, handles, &survey.names, FrameFormat::current(database_id))?;
+    let format = FrameFormat::current(database_id, vfs.keyring().and_then(|keyring| keyring.active()));
+    let mut free = clear_leftovers(vfs, handles, &survey.names, FrameFormat::current(database_id, None))?;
     let (mut is_marked, mut is_continued) = (false, false);
     if let (Some(last), Some(walked)) = (survey.segments.last(), &survey.last) {
         last.pin()?;
         let was_torn = mend_last(vfs, &survey.names, last, walked)?;
-        is_continued = !walked.is_sealed && last.format.version == Version::CURRENT;
+        // Two frames at one position that differ could be exchanged, so nothing encrypted follows a torn end.
+        is_continued = !walked.is_sealed && last.format == format && !(was_torn && format.is_encrypted());
         is_marked = walked.is_marked && is_continued && !was_torn;
         if !walked.is_sealed && !is_continued {
-            seal(last, survey.last_sequence)?;
+            seal(vfs, last, survey)?;
         }
     }
     // Only now is the mark that omits the retired segments known to be durable.
@@ -69,7 +72,7 @@ pub(super) fn repair(
         if let Some(sealed) = segments.last() {
             sealed.handle.unpin();
         }
-        segments.push(Arc::new(make_segment(vfs, handles, number, database_id, segment_bytes, None)?));
+        segments.push(Arc::new(make_segment(vfs, handles, (number, format), database_id, segment_bytes, None)?));
     }
     Ok(RepairedLog { segments, free, is_marked })
 }
@@ -129,18 +132,27 @@ fn shorten(segment: &Segment) -> Result<()> {
     segment.shorten(sealed)
 }
 
-/// Ends a segment of an older version with a seal. Everything in it is flushed.
-fn seal(segment: &Segment, last_sequence: Sequence) -> Result<()> {
+/// Ends a segment with a seal that is not continued: it is of an older version, is encrypted otherwise than new
+/// segments, or had a torn end. Everything in it is flushed.
+fn seal(vfs: &dyn Vfs, segment: &Segment, survey: &LogScan) -> Result<()> {
     let end = segment.used();
-    let header = FrameHeader {
+    let has_times = segment.format.version != Version::One;
+    let mut header = FrameHeader {
         version: segment.format.version,
         kind: FrameKind::Seal,
         payload_bytes: 0,
         durable: end,
-        first_sequence: last_sequence,
-        time_us: 0,
+        first_sequence: survey.last_sequence,
+        time_us: if has_times { survey.last_time_us + 1 } else { 0 },
         payload_checksum: crc32c::crc32c(&[]),
+        session: 0,
+        tag: [0; TAG_BYTES],
     };
+    if let (Some(keyring), true) = (vfs.keyring(), segment.format.is_encrypted()) {
+        let session = new_session(keyring)?;
+        let writer = SegmentWriter::new(Some(keyring), segment.format, segment.number, session)?;
+        header = writer.map_or(header, |writer| writer.seal_header(&header, segment.format, end));
+    }
     segment.write(&segment.format.encode(&header, LogPosition::new(segment.number, end)), u64::from(end))?;
     segment.flush()?;
     shorten(segment)
@@ -207,6 +219,16 @@ fn keep_torn(vfs: &dyn Vfs, names: &[String], segment: &Segment, offset: u32, by
     file.write_at(bytes, 0).map_err(|error| Error::io(format_args!("write {path}"), error))?;
     flush(&path, &*file)?;
     vfs.rename(UNFINISHED, &path).map_err(|error| Error::io(format_args!("rename {UNFINISHED} to {path}"), error))?;
+    sync_names(vfs)
+}
+
+/// Removes the copies of torn ends.
+pub(super) fn remove_torn(vfs: &dyn Vfs) -> Result<()> {
+    let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
+    for name in names.iter().filter(|name| name.starts_with("torn-")) {
+        let path = format!("{DIRECTORY}/{name}");
+        vfs.remove(&path).map_err(|error| Error::io(format_args!("remove {path}"), error))?;
+    }
     sync_names(vfs)
 }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use super::commit::PREALLOCATION_BYTES;
-use super::frame::{FrameFormat, Version};
+use super::frame::FrameFormat;
 use super::handles::{Handle, Handles};
 use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
 use super::shared::Shared;
@@ -66,12 +66,12 @@ pub(super) fn parse_free_name(name: &str) -> Option<u32> {
 
 impl Shared {
     /// Creates the file of segment `number`: flushed, named, empty except for its header.
-    pub(super) fn create_segment(&self, number: u32) -> Result<Segment> {
+    pub(super) fn create_segment(&self, number: u32, format: FrameFormat) -> Result<Segment> {
         let free = self.take_free();
         if free.is_some() {
             self.counters.recycled.fetch_add(1, Ordering::Relaxed);
         }
-        make_segment(&*self.vfs, &self.handles, number, &self.database_id, self.segment_bytes, free)
+        make_segment(&*self.vfs, &self.handles, (number, format), &self.database_id, self.segment_bytes, free)
     }
 
     /// A retired file without readers that no backup or branch shares. Shared ones are removed: a backup may have
@@ -172,7 +172,7 @@ pub(super) fn sync_names(vfs: &dyn Vfs) -> Result<()> {
 pub(super) fn make_segment(
     vfs: &dyn Vfs,
     handles: &Arc<Handles>,
-    number: u32,
+    (number, format): (u32, FrameFormat),
     database_id: &DatabaseId,
     segment_bytes: u32,
     free: Option<(String, Arc<dyn VfsFile>)>,
@@ -186,7 +186,7 @@ pub(super) fn make_segment(
             (UNFINISHED.to_owned(), file)
         }
     };
-    let mut bytes = encode_header(Version::CURRENT, number, database_id).to_vec();
+    let mut bytes = encode_header(format, number, database_id).to_vec();
     if is_new && vfs.is_persistent() {
         bytes.resize(PREALLOCATION_BYTES.min(u64::from(segment_bytes)) as usize, 0);
     }
@@ -194,7 +194,7 @@ pub(super) fn make_segment(
     file.sync_data().map_err(|error| Error::io(format_args!("flush {old_name}"), error))?;
     vfs.rename(&old_name, &name).map_err(|error| Error::io(format_args!("rename {old_name} to {name}"), error))?;
     sync_names(vfs)?;
-    Ok(Segment::new(number, Handle::pinned(handles, name, file), FrameFormat::current(database_id)))
+    Ok(Segment::new(number, Handle::pinned(handles, name, file), format))
 }
 
 /// Position of the first frame of a new log.

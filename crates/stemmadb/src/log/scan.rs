@@ -1,6 +1,7 @@
 //! Scanner that reads and verifies the frames of one segment file in order.
 
-use super::frame::{ALIGNMENT, FrameHeader};
+use super::cipher;
+use super::frame::{ALIGNMENT, FrameHeader, Version};
 use super::payload::ChecksumSeed;
 use super::position::LogPosition;
 use super::segment::Segment;
@@ -26,6 +27,14 @@ impl ScannedFrame<'_> {
     pub(super) fn end(&self) -> LogPosition {
         self.position.advance(self.header.frame_bytes())
     }
+
+    /// The payload of a mark, which is not made of records.
+    pub(super) fn mark_payload(&self) -> &[u8] {
+        match self.header.version {
+            Version::Encrypted => cipher::opened_content(self.payload).unwrap_or(&[0]),
+            Version::One | Version::Two => self.payload,
+        }
+    }
 }
 
 /// Reads a segment's frames through a window of its file.
@@ -35,11 +44,19 @@ pub(super) struct Scanner<'a> {
     limit: u64,
     window: Vec<u8>,
     window_start: u64,
+    /// The payload of the frame that was read last, decrypted.
+    opened: Vec<u8>,
 }
 
 impl<'a> Scanner<'a> {
     pub(super) fn new(segment: &'a Segment, limit: u64) -> Self {
-        Scanner { segment, limit: limit.min(u64::from(u32::MAX)), window: Vec::new(), window_start: 0 }
+        Scanner {
+            segment,
+            limit: limit.min(u64::from(u32::MAX)),
+            window: Vec::new(),
+            window_start: 0,
+            opened: Vec::new(),
+        }
     }
 
     /// The frame at `offset` if it is valid.
@@ -52,7 +69,15 @@ impl<'a> Scanner<'a> {
         if payload.len() < header.payload_bytes as usize || crc32c::crc32c(payload) != header.payload_checksum {
             return Ok(None);
         }
-        Ok(Some(ScannedFrame { position, header, seed, payload }))
+        let Some(cipher) = &self.segment.cipher else {
+            return Ok(Some(ScannedFrame { position, header, seed, payload: self.kept(start, &header) }));
+        };
+        let mut opened = std::mem::take(&mut self.opened);
+        opened.clear();
+        opened.extend_from_slice(self.kept(start, &header));
+        let is_open = cipher.open_payload(&mut opened, start as u32, header.session);
+        self.opened = opened;
+        Ok(is_open.then_some(ScannedFrame { position, header, seed, payload: &self.opened }))
     }
 
     /// The frame header at `offset`, if it is valid and its frame ends within the limit.
@@ -61,6 +86,8 @@ impl<'a> Scanner<'a> {
         let (number, format, limit) = (self.segment.number, self.segment.format, self.limit);
         let bytes = self.bytes(u64::from(offset), format.header_bytes() as usize)?;
         let header = format.decode(LogPosition::new(number, offset), bytes);
+        let cipher = self.segment.cipher.as_ref();
+        let header = header.filter(|header| cipher.is_none_or(|cipher| cipher.verifies(header, format, offset)));
         Ok(header.filter(|header| u64::from(offset) + u64::from(header.frame_bytes()) <= limit))
     }
 
@@ -75,6 +102,12 @@ impl<'a> Scanner<'a> {
         let start = (offset - self.window_start) as usize;
         let end = (start + count).min(self.window.len());
         Ok(&self.window[start.min(end)..end])
+    }
+
+    /// The payload of a frame that is in the window.
+    fn kept(&self, start: u64, header: &FrameHeader) -> &[u8] {
+        let at = (start - self.window_start) as usize;
+        &self.window[at..at + header.payload_bytes as usize]
     }
 
     fn fill(&mut self, offset: u64, count: usize) -> Result<()> {

@@ -5,10 +5,11 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | `stemmlog` |
-//! | 8 | 4 | format version, 2; version 1 is read, too |
+//! | 8 | 4 | format version, 2, or 3 if it is encrypted; version 1 is read, too |
 //! | 12 | 4 | segment number, 1 for the first |
 //! | 16 | 16 | database id |
-//! | 32 | 28 | zeros: reserved for encryption |
+//! | 32 | 4 | number of the database key that it is encrypted with; 0 in other versions |
+//! | 36 | 24 | zeros |
 //! | 60 | 4 | CRC32C of the 60 bytes above |
 //!
 //! Invariants: a file gets its name `log/NNNNNNNNNN.log` only after its header is flushed, and only after the previous
@@ -16,10 +17,12 @@
 
 use std::sync::Arc;
 
+use super::cipher::SegmentCipher;
 use super::frame::{FrameFormat, Version};
 use super::handles::{Handle, Handles};
 use super::retire::is_shared;
 use super::times::FrameIndex;
+use crate::cipher::{keys_missing, not_encrypted};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::vfs::read_exact_at;
@@ -30,8 +33,10 @@ pub(super) const SEGMENT_HEADER_BYTES: u32 = 64;
 /// Upper bound of segment numbers. At 1 GB/s it is reached after eight years, and the next number still has 10 digits.
 const NUMBER_END: u32 = 4_000_000_000;
 const MAGIC: &[u8; 8] = b"stemmlog";
-/// The format version that is written.
+/// The format version that is written without encryption.
 pub(crate) const FORMAT_VERSION: u32 = Version::CURRENT as u32;
+/// The newest format version.
+pub(crate) const ENCRYPTED_FORMAT_VERSION: u32 = Version::Encrypted as u32;
 
 /// Identifies the database that a file belongs to.
 pub(crate) type DatabaseId = [u8; 16];
@@ -41,6 +46,7 @@ pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) format: FrameFormat,
     pub(super) handle: Handle,
+    pub(super) cipher: Option<SegmentCipher>,
     /// End of the frames written so far, not counting the seal.
     used: AtomicU32,
     pub(super) frame_index: Mutex<FrameIndex>,
@@ -49,7 +55,9 @@ pub(super) struct Segment {
 impl Segment {
     /// A segment without frames.
     pub(super) fn new(number: u32, handle: Handle, format: FrameFormat) -> Self {
-        Segment { number, format, handle, used: AtomicU32::new(SEGMENT_HEADER_BYTES), frame_index: Mutex::default() }
+        let cipher = SegmentCipher::new(handle.keyring(), format, number);
+        let used = AtomicU32::new(SEGMENT_HEADER_BYTES);
+        Segment { number, format, handle, cipher, used, frame_index: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -75,6 +83,17 @@ impl Segment {
         out.resize(bytes as usize, 0);
         let read = self.handle.file().and_then(|file| read_exact_at(&*file, out, u64::from(offset)));
         read.map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name()), error))
+    }
+
+    /// Replaces `out` with the record of this length at `offset`, decrypted if the segment is encrypted.
+    pub(super) fn read_record(&self, offset: u32, bytes: u32, out: &mut Vec<u8>) -> Result<()> {
+        self.read(offset, bytes, out)?;
+        match &self.cipher {
+            Some(cipher) if !cipher.opens(out, offset) => {
+                Err(self.damaged(offset, "a record is not what was encrypted there"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads up to `buffer.len()` bytes at `offset` and returns the number of bytes read.
@@ -146,36 +165,40 @@ pub(super) fn parse_numbered(name: &str, suffix: &str) -> Option<u32> {
 }
 
 pub(super) fn encode_header(
-    version: Version,
+    format: FrameFormat,
     number: u32,
     database_id: &DatabaseId,
 ) -> [u8; SEGMENT_HEADER_BYTES as usize] {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&(version as u32).to_be_bytes());
+    bytes[8..12].copy_from_slice(&(format.version as u32).to_be_bytes());
     bytes[12..16].copy_from_slice(&number.to_be_bytes());
     bytes[16..32].copy_from_slice(database_id);
+    bytes[32..36].copy_from_slice(&format.key.to_be_bytes());
     let checksum = crc32c::crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&checksum.to_be_bytes());
     bytes
 }
 
-/// Checks a header and returns the segment's version and the database's id.
+/// Checks a header and returns the segment's format and the database's id.
 pub(super) fn decode_header(
     name: &str,
     number: u32,
     bytes: &[u8; SEGMENT_HEADER_BYTES as usize],
-) -> Result<(Version, DatabaseId)> {
+) -> Result<(FrameFormat, DatabaseId)> {
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if &bytes[..8] != MAGIC || word(60) != crc32c::crc32c(&bytes[..60]) {
         return Err(damaged(name, 0, "its header is not one of a log segment, or its checksum is wrong"));
     }
     let Some(version) = Version::from_number(word(8)) else {
         let found = word(8);
-        return Err(Error::unavailable(format!("{name} has log format {found}; this version reads {FORMAT_VERSION}"))
-            .with_hint("use a newer version of stemma"));
+        return Err(Error::unavailable(format!(
+            "{name} has log format {found}; this version reads {ENCRYPTED_FORMAT_VERSION}"
+        ))
+        .with_hint("use a newer version of stemma"));
     };
-    if bytes[32..60].iter().any(|&byte| byte != 0) {
+    let key = word(32);
+    if bytes[36..60].iter().any(|&byte| byte != 0) || (key != 0) != (version == Version::Encrypted) {
         return Err(Error::unavailable(format!("{name} uses a feature that this version does not know"))
             .with_hint("use a newer version of stemma"));
     }
@@ -184,7 +207,7 @@ pub(super) fn decode_header(
     }
     let mut id = [0; 16];
     id.copy_from_slice(&bytes[16..32]);
-    Ok((version, id))
+    Ok((FrameFormat::new(version, &id, key), id))
 }
 
 /// Opens segment `number` and checks its header.
@@ -197,8 +220,16 @@ pub(super) fn open_segment(handles: &Arc<Handles>, number: u32) -> Result<(Segme
     if read < header.len() {
         return Err(damaged(name, read as u32, "the file ends within its header"));
     }
-    let (version, id) = decode_header(name, number, &header)?;
-    Ok((Segment::new(number, handle, FrameFormat::new(version, &id)), id))
+    let (format, id) = decode_header(name, number, &header)?;
+    match handle.keyring() {
+        None if format.is_encrypted() => return Err(keys_missing(name)),
+        Some(keyring) if !format.is_encrypted() && !keyring.accepts_plain() => return Err(not_encrypted(name)),
+        Some(keyring) if format.is_encrypted() && !keyring.numbers().contains(&format.key) => {
+            return Err(damaged(name, 32, &format!("it is encrypted with key {}, which is unknown", format.key)));
+        }
+        _ => {}
+    }
+    Ok((Segment::new(number, handle, format), id))
 }
 
 /// Information about one segment.
@@ -207,6 +238,8 @@ pub(crate) struct SegmentInfo {
     pub(crate) number: u32,
     /// Bytes of its header and frames.
     pub(crate) used_bytes: u64,
+    /// The number of the database key that it is encrypted with; 0 if it is not encrypted.
+    pub(crate) key: u32,
     /// Whether frames are being appended to it; the active segment can't be retired.
     pub(crate) is_active: bool,
 }
@@ -227,9 +260,11 @@ mod tests {
     #[test]
     fn header_checksum_detects_every_bit_flip() {
         let id = [9; 16];
-        let bytes = encode_header(Version::Two, 3, &id);
-        assert_eq!(decode_header("f", 3, &bytes).unwrap(), (Version::Two, id));
-        assert_eq!(decode_header("f", 3, &encode_header(Version::One, 3, &id)).unwrap(), (Version::One, id));
+        let format = |version, key| FrameFormat::new(version, &id, key);
+        let bytes = encode_header(format(Version::Two, 0), 3, &id);
+        for format in [format(Version::Two, 0), format(Version::One, 0), format(Version::Encrypted, 5)] {
+            assert_eq!(decode_header("f", 3, &encode_header(format, 3, &id)).unwrap(), (format, id));
+        }
         assert!(decode_header("f", 4, &bytes).is_err());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
@@ -240,8 +275,8 @@ mod tests {
 
     #[test]
     fn newer_format_version_is_unavailable() {
-        for (at, value, message) in [(11, 3, "log format 3"), (40, 1, "does not know")] {
-            let mut bytes = encode_header(Version::Two, 1, &[0; 16]);
+        for (at, value, message) in [(11, 4, "log format 4"), (40, 1, "does not know"), (35, 1, "does not know")] {
+            let mut bytes = encode_header(FrameFormat::current(&[0; 16], None), 1, &[0; 16]);
             bytes[at] = value;
             let checksum = crc32c::crc32c(&bytes[..60]);
             bytes[60..].copy_from_slice(&checksum.to_be_bytes());

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use super::batch::{Batch, LogTail, NewFrame};
+use super::batch::{Batch, LogTail, NewFrame, NextSegment};
+use super::cipher::{self, SegmentCipher, SegmentWriter, Session};
 use super::commit::is_disk_full;
 use super::commit_waiter::CommitWaiter;
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameFormat, FrameKind, Version};
+use super::frame::{ALIGNMENT, FrameFormat, FrameKind};
 use super::handles::Handles;
 use super::history::History;
 use super::mark::ExpectedSegments;
@@ -31,6 +32,10 @@ pub(crate) struct Shared {
     pub(super) database_id: DatabaseId,
     /// Derived from the id; reads need it.
     pub(super) checksum_seed: ChecksumSeed,
+    /// Whether what is written is encrypted.
+    pub(super) is_encrypting: bool,
+    /// Marks what is encrypted while the log is open.
+    session: Session,
     pub(super) segment_bytes: u32,
     now_us: TimeSource,
     pub(super) state: Mutex<LogState>,
@@ -94,19 +99,30 @@ impl Shared {
         for segment in &repaired.segments {
             history.remove(segment.number)?;
         }
+        let keyring = vfs.keyring();
+        let session = keyring.map_or(Ok(0), |keyring| cipher::new_session(keyring))?;
+        let (format, is_encrypting) = (active.format, active.format.is_encrypted());
         let tail = LogTail {
-            format: FrameFormat::current(&recovered.database_id),
+            format,
+            writer: SegmentWriter::new(keyring, format, active.number, session)?,
             next: end,
             capacity: options.segment_bytes,
             last_sequence: recovered.last_sequence,
             last_time_us: recovered.last_time_us,
             is_marked: repaired.is_marked,
         };
+        let checksum_seed = ChecksumSeed::new(&recovered.database_id);
         Ok(Shared {
+            // History that was written while the database was encrypted has decrypted records.
+            checksum_seed: ChecksumSeed {
+                is_opened: keyring.is_some() || !history.files().is_empty(),
+                ..checksum_seed
+            },
+            is_encrypting,
+            session,
             vfs,
             handles,
             database_id: recovered.database_id,
-            checksum_seed: ChecksumSeed::new(&recovered.database_id),
             segment_bytes: options.segment_bytes,
             now_us: options.now_us.clone(),
             state: Mutex::new(LogState {
@@ -140,6 +156,9 @@ impl Shared {
     }
 
     pub(super) fn append(&self, first_sequence: Sequence, payload: &Payload) -> Result<Appended> {
+        if payload.is_encrypted != self.is_encrypting && !payload.starts.is_empty() {
+            return Err(Error::internal("a payload has not the form that the log writes"));
+        }
         let frame = NewFrame {
             kind: FrameKind::Data,
             first_sequence,
@@ -149,7 +168,12 @@ impl Shared {
         };
         let mut state = self.state.lock();
         state.check_writable()?;
-        state.push(self.segment_bytes, &frame)
+        self.push(&mut state, &frame)
+    }
+
+    /// An empty payload in the form that the log writes.
+    pub(super) fn new_payload(&self) -> Payload {
+        if self.is_encrypting { Payload::encrypted() } else { Payload::default() }
     }
 
     /// The position of the next frame.
@@ -162,7 +186,7 @@ impl Shared {
             let mut state = self.state.lock();
             state.check_writable()?;
             if state.tail.next.offset() > SEGMENT_HEADER_BYTES {
-                state.roll(self.segment_bytes, self.now_us.get())?;
+                self.roll_state(&mut state, self.segment_bytes, self.now_us.get())?;
             }
             state.tail.next
         };
@@ -210,10 +234,15 @@ impl Shared {
         let last = list.segments.last().map_or(0, |segment| segment.number);
         // Segments started in the buffer count too, although they have no file yet.
         let begun = last + 1..=state.tail.next.segment();
-        let payload = ExpectedSegments::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
+        let expected = ExpectedSegments::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
+        let payload = match self.is_encrypting {
+            true => cipher::payload_of(&expected),
+            false => Payload::from(&expected[..]),
+        };
         let (first_sequence, now_us) = (state.tail.last_sequence, self.now_us.get());
-        let mark = NewFrame { kind: FrameKind::Mark, first_sequence, payload: &payload, record_starts: &[], now_us };
-        state.push(self.segment_bytes, &mark)?;
+        let (payload, record_starts) = (&payload.bytes, &payload.starts);
+        let mark = NewFrame { kind: FrameKind::Mark, first_sequence, payload, record_starts, now_us };
+        self.push(&mut state, &mark)?;
         Ok(state.tail.next)
     }
 
@@ -231,58 +260,73 @@ impl Shared {
         bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        if position.to_u64() >= self.written.load(Ordering::Acquire) && self.read_unwritten(position, bytes, out) {
-            return Ok(());
+        if position.to_u64() >= self.written.load(Ordering::Acquire)
+            && let Some(format) = self.read_unwritten(position, bytes, out)
+        {
+            let cipher = SegmentCipher::new(self.vfs.keyring(), format, position.segment());
+            return match cipher.is_none_or(|cipher| cipher.opens(out, position.offset())) {
+                true => Ok(()),
+                false => Err(Error::internal("a record can't be decrypted before it is written")),
+            };
         }
         let count = u32::try_from(bytes)
             .map_err(|_| Error::corrupt(format!("a read of {bytes} bytes at {position} is longer than any frame")))?;
         match list.find_since(position.segment()) {
-            Some(segment) => segment.read(position.offset(), count, out),
+            Some(segment) => segment.read_record(position.offset(), count, out),
             None if self.history.read(position, bytes, out)? => Ok(()),
             None => Err(Error::corrupt(format!("the log has no {position}: there is no such segment"))),
         }
     }
 
-    fn read_unwritten(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> bool {
+    /// Copies bytes that are not written yet, if there are; returns the format of their segment.
+    fn read_unwritten(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Option<FrameFormat> {
         let state = self.state.lock();
         let mut batches = state.in_flight.iter().chain([&state.pending]);
-        match batches.find_map(|batch| batch.find(position, bytes)) {
-            Some(found) => {
-                out.clear();
-                out.extend_from_slice(found);
-                true
+        let (format, found) = batches.find_map(|batch| batch.find(position, bytes))?;
+        out.clear();
+        out.extend_from_slice(found);
+        Some(format)
+    }
+
+    /// Adds a frame to the pending batch, in a new segment if it does not fit.
+    fn push(&self, state: &mut LogState, frame: &NewFrame<'_>) -> Result<Appended> {
+        if state.tail.is_full_for(frame.payload.len()) {
+            let format = state.tail.format;
+            let frame_bytes = format.version.frame_bytes(frame.payload.len());
+            let capacity = self.segment_bytes.max(SEGMENT_HEADER_BYTES + frame_bytes + format.header_bytes());
+            if state.tail.next.offset() > SEGMENT_HEADER_BYTES {
+                self.roll_state(state, capacity, frame.now_us)?;
+            } else {
+                state.tail.capacity = capacity;
             }
-            None => false,
+        }
+        let durable = state.durable;
+        let batch = Arc::get_mut(&mut state.pending).ok_or_else(shared_batch)?;
+        let position = state.tail.push(batch, frame, durable);
+        Ok(Appended { payload: position.advance(state.tail.format.header_bytes()), end: state.tail.next })
+    }
+
+    /// Seals the segment; the next frame goes to a new one.
+    fn roll_state(&self, state: &mut LogState, capacity: u32, now_us: u64) -> Result<()> {
+        let (format, keyring) = (self.next_format(state.tail.format), self.vfs.keyring());
+        let writer = SegmentWriter::new(keyring, format, state.tail.next.segment() + 1, self.session)?;
+        let durable = state.durable;
+        let batch = Arc::get_mut(&mut state.pending).ok_or_else(shared_batch)?;
+        state.tail.roll(batch, durable, NextSegment { capacity, format, writer }, now_us);
+        Ok(())
+    }
+
+    /// The format of the segment after one in this format. The key may be another one since; whether the log is
+    /// encrypted does not change while it is open.
+    fn next_format(&self, format: FrameFormat) -> FrameFormat {
+        match self.vfs.keyring().and_then(|keyring| keyring.active()) {
+            Some(key) if format.is_encrypted() => FrameFormat::current(&self.database_id, Some(key)),
+            _ => format,
         }
     }
 }
 
 impl LogState {
-    /// Adds a frame to the pending batch, in a new segment if it does not fit.
-    fn push(&mut self, segment_bytes: u32, frame: &NewFrame<'_>) -> Result<Appended> {
-        if self.tail.is_full_for(frame.payload.len()) {
-            let frame_bytes = Version::CURRENT.frame_bytes(frame.payload.len());
-            let capacity = segment_bytes.max(SEGMENT_HEADER_BYTES + frame_bytes + FRAME_HEADER_BYTES);
-            if self.tail.next.offset() > SEGMENT_HEADER_BYTES {
-                self.roll(capacity, frame.now_us)?;
-            } else {
-                self.tail.capacity = capacity;
-            }
-        }
-        let durable = self.durable;
-        let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
-        let position = self.tail.push(batch, frame, durable);
-        Ok(Appended { payload: position.advance(FRAME_HEADER_BYTES), end: self.tail.next })
-    }
-
-    /// Seals the segment; the next frame goes to a new one.
-    fn roll(&mut self, capacity: u32, now_us: u64) -> Result<()> {
-        let durable = self.durable;
-        let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
-        self.tail.roll(batch, durable, capacity, now_us);
-        Ok(())
-    }
-
     /// Returns an error if the log is closed or poisoned.
     pub(super) fn check_writable(&self) -> Result<()> {
         self.check_not_poisoned()?;

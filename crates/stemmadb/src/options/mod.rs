@@ -6,6 +6,7 @@ mod rebuild_observer;
 
 use std::time::Duration;
 
+use crate::cipher::EncryptionKey;
 use crate::compression::Compression;
 use crate::index::Policy;
 use crate::log::Level;
@@ -74,6 +75,7 @@ pub struct Options {
     pub(crate) revs_limit: usize,
     pub(crate) index: Option<Policy>,
     pub(crate) compression: Option<Compression>,
+    pub(crate) encryption: Option<EncryptionKey>,
     pub(crate) limits: Limits,
     pub(crate) read_only: bool,
     pub(crate) create: bool,
@@ -99,6 +101,7 @@ impl Default for Options {
             revs_limit: 1000,
             index: None,
             compression: None,
+            encryption: default_key(),
             limits: Limits::default(),
             create: true,
             read_only: false,
@@ -110,6 +113,16 @@ impl Default for Options {
             column_cost_max: u64::MAX,
         }
     }
+}
+
+/// The key of databases whose options set none. Test builds take it from the environment, so that whole test suites run
+/// encrypted.
+fn default_key() -> Option<EncryptionKey> {
+    #[cfg(all(any(test, feature = "testing"), feature = "encryption"))]
+    if std::env::var_os(crate::testing::KEY_VARIABLE).is_some() {
+        return Some(EncryptionKey::from_variable(crate::testing::KEY_VARIABLE));
+    }
+    None
 }
 
 impl Options {
@@ -216,6 +229,21 @@ impl Options {
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = Some(compression);
+        self
+    }
+
+    /// Sets the key of an encrypted database. A database that does not exist yet is created encrypted.
+    ///
+    /// Everything is encrypted: documents, index, attachments, history, and the backups that are made. Writes take a few
+    /// percent longer, reads of cached documents as long as otherwise. See
+    /// [`EncryptionKey`](crate::cipher::EncryptionKey) for an example, and
+    /// [`encrypt`](crate::encryption::encrypt) for a database that exists.
+    ///
+    /// Opening returns `KeyRequired` if the database is encrypted and no key is set, `WrongKey` if another one is, and
+    /// `Invalid` if one is set and the database is not encrypted.
+    #[must_use]
+    pub fn encryption(mut self, key: EncryptionKey) -> Self {
+        self.encryption = Some(key);
         self
     }
 

@@ -102,7 +102,7 @@ fn original() -> &'static Original {
                 (name, bytes)
             })
             .collect();
-        let list = newest_list(&files[NAME]).expect("it is valid").list;
+        let list = newest_list(&files[NAME], None).expect("it is valid").list;
         Original { files, rows, list }
     })
 }
@@ -315,7 +315,7 @@ pub(crate) fn manifest(data: &[u8]) {
         _ => {
             read_list(rest);
             let records = &sealed(&[])[..];
-            newest_list(&[records, rest].concat());
+            newest_list(&[records, rest].concat(), None);
         }
     }
 }
@@ -331,7 +331,7 @@ fn damaged_manifest(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     }
     let last_start = bytes.len() - payloads[4].len() - 20;
     let is_last_intact = changed.get(..12) == bytes.get(..12) && changed.get(last_start..) == bytes.get(last_start..);
-    let newest = newest_list(&changed);
+    let newest = newest_list(&changed, None);
     assert!(newest.as_ref().is_none_or(|newest| lists.contains(&newest.list)), "a list that was never written");
     if is_last_intact {
         let newest = newest.expect("the last record is valid");

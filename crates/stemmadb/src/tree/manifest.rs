@@ -11,6 +11,10 @@
 //!
 //! A checksum is XXH3-128 of the list, seeded with the offset of the record.
 //!
+//! If the tree is encrypted, the uppermost bit of the version is set. The list is encrypted, its authentication tag takes
+//! the place of the checksum, and between them are the number of the database key (4 bytes) and a random number (16
+//! bytes): each record has a data key of its own.
+//!
 //! Each record has the whole list, so a damaged record among others does no harm.
 //!
 //! Invariants: a file is flushed before the record that names it is written, and deleted only after a record that does
@@ -25,6 +29,7 @@ use twox_hash::XxHash3_128;
 
 use super::run_file::FileRecord;
 use super::{FORMAT_VERSION, REBUILD};
+use crate::cipher::{DataKey, Keyring, Place, Purpose, SALT_BYTES, keys_missing, not_encrypted};
 use crate::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::{Error, Result, varint};
 
@@ -36,7 +41,13 @@ const MAGIC: &[u8; 8] = b"STEMMANI";
 /// The formats that are no longer read.
 const OLDER_VERSIONS: std::ops::Range<u32> = 1..FORMAT_VERSION;
 const HEADER_BYTES: usize = 12;
+/// Set in the version of an encrypted manifest.
+const ENCRYPTED: u32 = 1 << 31;
 const RECORD_HEADER_BYTES: usize = 20;
+/// Number of the database key and random number, after the header of an encrypted record.
+const CIPHER_BYTES: usize = 4 + SALT_BYTES;
+/// The kind of the places in a manifest.
+const LIST: u8 = 1;
 /// The bounds of the length from which a manifest is replaced by one with a single record.
 const BYTES_MIN: u64 = 4 << 10;
 const BYTES_MAX: u64 = 1 << 20;
@@ -169,6 +180,24 @@ fn checksum(offset: u64, list: &[u8]) -> u128 {
     XxHash3_128::oneshot_with_seed(offset, list)
 }
 
+/// A record of this list, for the offset in a manifest that is encrypted with database key `key`.
+fn encrypted_record(keyring: &Keyring, key: u32, offset: u64, list: &[u8]) -> io::Result<Vec<u8>> {
+    let made = keyring.new_salt().and_then(|salt| Ok((salt, data_key(keyring, key, &salt)?)));
+    let (salt, data_key) = made.map_err(io::Error::other)?;
+    let mut list = list.to_vec();
+    let tag = data_key.seal(Place { kind: LIST, position: offset }, &[], &mut list);
+    let mut record = (list.len() as u32).to_le_bytes().to_vec();
+    record.extend_from_slice(&tag);
+    record.extend_from_slice(&key.to_le_bytes());
+    record.extend_from_slice(&salt);
+    record.extend_from_slice(&list);
+    Ok(record)
+}
+
+fn data_key(keyring: &Keyring, key: u32, salt: &[u8; SALT_BYTES]) -> Result<DataKey> {
+    keyring.data_key(key, Purpose::RunList, [0, 0], salt)
+}
+
 /// A record of this list, for the offset in the manifest.
 fn record(offset: u64, list: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + list.len());
@@ -220,7 +249,13 @@ impl Manifest {
         if format_version(&bytes).is_some_and(|version| OLDER_VERSIONS.contains(&version)) {
             return Ok((manifest, None));
         }
-        let Some(newest) = newest_list(&bytes) else {
+        let keyring = manifest.vfs.keyring();
+        match (keyring, is_encrypted(&bytes)) {
+            (None, true) => return Err(keys_missing(path)),
+            (Some(keyring), false) if !keyring.accepts_plain() => return Err(not_encrypted(path).with_hint(REBUILD)),
+            _ => {}
+        }
+        let Some(newest) = newest_list(&bytes, keyring.map(|keyring| &**keyring)) else {
             return Err(Error::corrupt(format!("{path} is damaged: it has no valid list of runs")).with_hint(REBUILD));
         };
         manifest.end = newest.end as u64;
@@ -256,6 +291,15 @@ impl Manifest {
         Ok(())
     }
 
+    /// Makes `list` the newest one in a new file, without the older ones.
+    ///
+    /// # Errors
+    /// Those of [`Manifest::install`].
+    pub(super) fn install_anew(&mut self, list: &RunList) -> Result<()> {
+        self.appends = false;
+        self.install(list)
+    }
+
     /// Makes sure that `list`, the newest one, is durable, before something is deleted that only older lists need. A
     /// process that was killed, or whose flush failed, may have left a list that a power loss would still undo.
     ///
@@ -279,7 +323,11 @@ impl Manifest {
     }
 
     fn append(&mut self, file: &dyn VfsFile, payload: &[u8]) -> io::Result<()> {
-        let record = record(self.end, payload);
+        let key = self.vfs.keyring().and_then(|keyring| Some((keyring, keyring.active()?)));
+        let record = match key {
+            Some((keyring, key)) => encrypted_record(keyring, key, self.end, payload)?,
+            None => record(self.end, payload),
+        };
         file.write_at(&record, self.end)?;
         file.sync_data()?;
         self.end += record.len() as u64;
@@ -296,7 +344,9 @@ impl Manifest {
         }
         let file = self.vfs.create(&new_path)?;
         let mut header = MAGIC.to_vec();
-        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let is_encrypted = self.vfs.keyring().is_some_and(|keyring| keyring.active().is_some());
+        let version = if is_encrypted { FORMAT_VERSION | ENCRYPTED } else { FORMAT_VERSION };
+        header.extend_from_slice(&version.to_le_bytes());
         file.write_at(&header, 0)?;
         self.end = HEADER_BYTES as u64;
         self.damage = None;
@@ -317,20 +367,29 @@ pub(super) struct NewestList {
 
 /// The format version in the header of a manifest; none if it has none.
 fn format_version(bytes: &[u8]) -> Option<u32> {
+    Some(stored_version(bytes)? & !ENCRYPTED)
+}
+
+fn stored_version(bytes: &[u8]) -> Option<u32> {
     let version = bytes.strip_prefix(MAGIC)?.first_chunk()?;
     Some(u32::from_le_bytes(*version))
 }
 
+fn is_encrypted(bytes: &[u8]) -> bool {
+    stored_version(bytes).is_some_and(|version| version & ENCRYPTED != 0)
+}
+
 /// The last valid list of a manifest; none if there is no valid one. Damaged records are skipped: each record has the
 /// whole list.
-pub(super) fn newest_list(bytes: &[u8]) -> Option<NewestList> {
+pub(super) fn newest_list(bytes: &[u8], keyring: Option<&Keyring>) -> Option<NewestList> {
     if format_version(bytes)? != FORMAT_VERSION {
         return None;
     }
+    let keyring = keyring.filter(|_| is_encrypted(bytes));
     let (mut newest, mut damage): (Option<NewestList>, _) = (None, None);
     let mut offset = HEADER_BYTES;
     while offset < bytes.len() {
-        match list_at(bytes, offset) {
+        match list_at(bytes, offset, keyring) {
             Some((list, end)) => {
                 newest = Some(NewestList { list, end, damage });
                 offset = end;
@@ -345,9 +404,19 @@ pub(super) fn newest_list(bytes: &[u8]) -> Option<NewestList> {
     newest
 }
 
-fn list_at(bytes: &[u8], offset: usize) -> Option<(RunList, usize)> {
+fn list_at(bytes: &[u8], offset: usize, keyring: Option<&Keyring>) -> Option<(RunList, usize)> {
     let (header, rest) = bytes.get(offset..)?.split_at_checked(RECORD_HEADER_BYTES)?;
     let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+    if let Some(keyring) = keyring {
+        let (cipher, rest) = rest.split_at_checked(CIPHER_BYTES)?;
+        let mut list = rest.get(..length).filter(|_| length <= LIST_BYTES_MAX)?.to_vec();
+        let key = u32::from_le_bytes(*cipher.first_chunk()?);
+        let key = data_key(keyring, key, cipher[4..].first_chunk()?).ok()?;
+        let place = Place { kind: LIST, position: offset as u64 };
+        let is_valid = key.open(place, &[], header[4..].first_chunk()?, &mut list);
+        return is_valid
+            .then(|| Some((RunList::decode(&list)?, offset + RECORD_HEADER_BYTES + CIPHER_BYTES + length)))?;
+    }
     let payload = rest.get(..length).filter(|_| length <= LIST_BYTES_MAX)?;
     if header[4..] != checksum(offset as u64, payload).to_le_bytes() {
         return None;
@@ -499,7 +568,7 @@ mod tests {
             let mut manifest = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat();
             manifest.truncate(keep);
             manifest.extend_from_slice(&bytes);
-            newest_list(&manifest);
+            newest_list(&manifest, None);
             RunList::decode(&bytes);
         }
     }

@@ -152,7 +152,7 @@ impl Tree {
             || first.lower.is_some()
             || first.upper.is_some()
             || record.byte_count < self.file_bytes / TAKEN_OVER_PART
-            || merge.unifies_compression && first.file.is_compressed_otherwise(self.compression());
+            || merge.unifies_compression && first.file.is_stored_otherwise(self.compression());
         if needs_rewrite || firsts.get(1).is_some_and(|second| second.start() <= record.last_key.as_slice()) {
             return None;
         }
@@ -269,7 +269,7 @@ fn due(runs: &[Arc<Run>], goal: MergeGoal, compression: Compression) -> Option<V
             runs.len() > 1
                 || oldest.tombstone_count() > 0
                 || oldest.is_cut()
-                || oldest.files().any(|file| file.is_compressed_otherwise(compression))
+                || oldest.files().any(|file| file.is_stored_otherwise(compression))
         }
     };
     if is_due { ids(runs) } else { None }

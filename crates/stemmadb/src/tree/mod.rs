@@ -499,6 +499,26 @@ impl Tree {
         installer.manifest.settle(&list)
     }
 
+    /// Writes all files again that are encrypted otherwise than new ones, and the list of runs.
+    ///
+    /// # Errors
+    /// Those of [`Tree::merge_all`].
+    pub(crate) fn reencrypt(&self) -> Result<()> {
+        let is_done = || {
+            let version = self.current.read().clone();
+            !version.runs.iter().any(|run| run.files().any(|file| file.is_stored_otherwise(self.compression())))
+        };
+        while !is_done() {
+            self.merge_all()?;
+        }
+        let mut installer = self.installer.lock();
+        if installer.manifest.is_absent() {
+            return Ok(());
+        }
+        let list = installer.list(&self.current.read());
+        installer.manifest.install_anew(&list)
+    }
+
     /// Replaces the list of runs by what `change` makes of it, durably. Files that are no longer listed are deleted
     /// once they are no longer read.
     fn install(&self, change: impl FnOnce(&mut Installer, &Version) -> Version) -> Result<()> {

@@ -9,9 +9,13 @@
 //! footer        length of the properties (4 bytes), format version (4 bytes), little-endian; `STEMMRUN`
 //! ```
 //!
+//! In an encrypted file, the footer begins with a random number (16 bytes), from which the data key is derived, and the
+//! number of the database key (4 bytes); it ends with `STEMMENC`.
+//!
 //! Every block, the filter, the index and the properties are each followed by a byte that names their encoding and by a
 //! 16-byte checksum: XXH3-128 of the bytes and the encoding, seeded with the number of the file and the offset of the
-//! bytes in it. An authentication tag would take the same place. The manifest repeats the checksum of the properties,
+//! bytes in it. In an encrypted file, an authentication tag takes the same place: it covers the encoding and, as part of
+//! key and nonce, the number and the offset. The manifest repeats the checksum of the properties,
 //! so that a file can't be replaced by another with the same number.
 //!
 //! The encoding of a block is 0 (as it is) or a method of `compression`. Filter and index are stored as they are, and
@@ -33,13 +37,19 @@ use twox_hash::XxHash3_128;
 use super::block::{Block, BlockBuilder, Kind, common_prefix, key_head};
 use super::directory::TreeDirectory;
 use super::{FORMAT_VERSION, KEY_BYTES_MAX, REBUILD, TABLE_BYTES, Table, filter};
+use crate::cipher::{DataKey, Place, Purpose, SALT_BYTES, keys_missing, not_encrypted};
 use crate::compression::{Compression, Method, compress, decompress};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::vfs::{CachedFile, VfsFile, create_anew, read_exact_at};
+use crate::vfs::{CachedFile, Vfs, VfsFile, create_anew, read_exact_at};
 use crate::{Error, Result, varint};
 
 const MAGIC: &[u8; 8] = b"STEMMRUN";
+const ENCRYPTED_MAGIC: &[u8; 8] = b"STEMMENC";
 const FOOTER_BYTES: usize = 16;
+/// Random number and number of the key, which precede the footer of an encrypted file.
+const CIPHER_BYTES: usize = SALT_BYTES + 4;
+/// The kind of the places in a run file.
+const SECTION: u8 = 1;
 const CHECKSUM_BYTES: usize = 16;
 /// Encoding and checksum.
 pub(super) const TRAILER_BYTES: usize = 1 + CHECKSUM_BYTES;
@@ -72,6 +82,33 @@ pub(super) fn file_name(number: u64) -> String {
 /// The number in the name of a run file.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     name.strip_suffix(".run")?.parse().ok()
+}
+
+/// How an encrypted file is encrypted.
+struct RunCipher {
+    key: DataKey,
+    /// The number of the database key.
+    key_number: u32,
+    salt: [u8; SALT_BYTES],
+}
+
+impl RunCipher {
+    /// For a new file; none if new files are not encrypted.
+    fn for_new_file(vfs: &dyn Vfs, number: u64) -> Result<Option<Self>> {
+        let Some(keyring) = vfs.keyring() else { return Ok(None) };
+        let Some(key_number) = keyring.active() else { return Ok(None) };
+        let salt = keyring.new_salt()?;
+        let key = keyring.data_key(key_number, Purpose::Run, [number, 0], &salt)?;
+        Ok(Some(RunCipher { key, key_number, salt }))
+    }
+
+    fn seal(&self, offset: u64, encoding: u8, bytes: &mut [u8]) -> u128 {
+        u128::from_le_bytes(self.key.seal(Place { kind: SECTION, position: offset }, &[encoding], bytes))
+    }
+
+    fn opens(&self, offset: u64, encoding: u8, tag: u128, bytes: &mut [u8]) -> bool {
+        self.key.open(Place { kind: SECTION, position: offset }, &[encoding], &tag.to_le_bytes(), bytes)
+    }
 }
 
 fn checksum(number: u64, offset: u64, bytes: &[u8], encoding: u8) -> u128 {
@@ -111,6 +148,7 @@ pub(super) struct RunWriter {
     /// A block is finished once it has this many bytes.
     block_bytes: usize,
     compression: Compression,
+    cipher: Option<RunCipher>,
     buffer: Vec<u8>,
     /// Bytes written before the buffer.
     written: u64,
@@ -136,6 +174,7 @@ impl RunWriter {
         compression: Compression,
     ) -> Result<Self> {
         let (vfs, path) = (&directory.vfs, directory.file_path(number));
+        let cipher = RunCipher::for_new_file(&**vfs, number)?;
         let file = create_anew(&**vfs, &path).map_err(|error| Error::io(format_args!("create {path}"), error))?;
         Ok(RunWriter {
             directory,
@@ -145,6 +184,7 @@ impl RunWriter {
             number,
             block_bytes,
             compression,
+            cipher,
             buffer: Vec::new(),
             written: 0,
             block: BlockBuilder::default(),
@@ -219,9 +259,14 @@ impl RunWriter {
         if self.buffer.len() >= WRITE_BYTES { self.write_buffer() } else { Ok(()) }
     }
 
-    /// Appends encoding and checksum to the bytes from `start` of the buffer on, which are at `offset` of the file.
+    /// Appends encoding and checksum, or tag, to the bytes from `start` of the buffer on, which are at `offset` of the
+    /// file.
     fn seal(&mut self, start: usize, offset: u64, encoding: u8) -> u128 {
-        let sum = checksum(self.number, offset, &self.buffer[start..], encoding);
+        let bytes = &mut self.buffer[start..];
+        let sum = match &self.cipher {
+            Some(cipher) => cipher.seal(offset, encoding, bytes),
+            None => checksum(self.number, offset, bytes, encoding),
+        };
         self.buffer.push(encoding);
         self.buffer.extend_from_slice(&sum.to_le_bytes());
         sum
@@ -259,9 +304,13 @@ impl RunWriter {
             properties.extend_from_slice(key);
         }
         let checksum = self.append_section(&properties, self.compression.code());
+        if let Some(cipher) = &self.cipher {
+            self.buffer.extend_from_slice(&cipher.salt);
+            self.buffer.extend_from_slice(&cipher.key_number.to_le_bytes());
+        }
         self.buffer.extend_from_slice(&(properties.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        self.buffer.extend_from_slice(MAGIC);
+        self.buffer.extend_from_slice(if self.cipher.is_some() { ENCRYPTED_MAGIC } else { MAGIC });
         self.write_buffer()?;
         self.file.sync_data().map_err(|error| Error::io(format_args!("flush {}", self.path), error))?;
         self.is_finished = true;
@@ -381,6 +430,7 @@ struct OpenedRun {
     index: BlockIndex,
     filter: Vec<u8>,
     compression: Compression,
+    cipher: Option<RunCipher>,
 }
 
 impl OpenedRun {
@@ -452,14 +502,17 @@ impl RunFile {
         let tail_bytes = byte_count.min(TAIL_BYTES);
         let mut tail = vec![0; tail_bytes as usize];
         read_exact_at(&*file, &mut tail, byte_count - tail_bytes).map_err(|error| self.read_error(error))?;
-        let properties = self.properties(&tail).ok_or_else(|| damaged(number, "its footer is malformed"))?;
+        let cipher = self.cipher(&tail)?;
+        let properties = self.properties(&tail, cipher.as_ref());
+        let properties = properties.ok_or_else(|| damaged(number, "its footer is malformed"))?;
         let index_start = properties.offset - TRAILER_BYTES as u64 - properties.index_bytes;
         let filter_start = index_start - TRAILER_BYTES as u64 - properties.filter_bytes;
-        let index = self.read_verified(&*file, index_start, properties.index_bytes as usize, "its index")?;
-        let filter = self.read_verified(&*file, filter_start, properties.filter_bytes as usize, "its filter")?;
+        let section = |start, byte_count, what| self.read_verified(&*file, cipher.as_ref(), start, byte_count, what);
+        let index = section(index_start, properties.index_bytes as usize, "its index")?;
+        let filter = section(filter_start, properties.filter_bytes as usize, "its filter")?;
         let index = BlockIndex::decode(&index, properties.block_count, filter_start);
         let index = index.ok_or_else(|| damaged(number, "its index is malformed"))?;
-        Ok(OpenedRun { index, filter, compression: properties.compression })
+        Ok(OpenedRun { index, filter, compression: properties.compression, cipher })
     }
 
     /// The file, opened if necessary.
@@ -476,22 +529,51 @@ impl RunFile {
         self.file.close();
     }
 
+    /// How the file is encrypted, according to its last bytes; none if it is not.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not encrypted and should be, or if the keys are missing.
+    fn cipher(&self, tail: &[u8]) -> Result<Option<RunCipher>> {
+        let keyring = self.directory.vfs.keyring();
+        let Some(rest) = tail.strip_suffix(ENCRYPTED_MAGIC) else {
+            return match keyring {
+                Some(keyring) if !keyring.accepts_plain() => Err(not_encrypted(&self.path).with_hint(REBUILD)),
+                _ => Ok(None),
+            };
+        };
+        let keyring = keyring.ok_or_else(|| keys_missing(&self.path))?;
+        let at = rest.len().checked_sub(CIPHER_BYTES + FOOTER_BYTES - ENCRYPTED_MAGIC.len());
+        let parts = at.and_then(|at| rest[at..].split_first_chunk::<SALT_BYTES>());
+        let parts = parts.and_then(|(salt, rest)| Some((*salt, u32::from_le_bytes(*rest.first_chunk()?))));
+        let (salt, key_number) = parts.ok_or_else(|| damaged(self.record.number, "its footer is malformed"))?;
+        let key = keyring.data_key(key_number, Purpose::Run, [self.record.number, 0], &salt);
+        let key = key.map_err(|error| damaged(self.record.number, error.message()))?;
+        Ok(Some(RunCipher { key, key_number, salt }))
+    }
+
     /// Decodes the properties in the last bytes of the file; `None` if they are not those the manifest names.
-    fn properties(&self, tail: &[u8]) -> Option<Properties> {
+    fn properties(&self, tail: &[u8], cipher: Option<&RunCipher>) -> Option<Properties> {
         let (rest, footer) = tail.split_at_checked(tail.len().checked_sub(FOOTER_BYTES)?)?;
         let property_bytes = u32::from_le_bytes(footer[..4].try_into().ok()?) as usize;
-        if footer[8..] != MAGIC[..] || footer[4..8] != FORMAT_VERSION.to_le_bytes() {
+        let (magic, cipher_bytes) = if cipher.is_some() { (ENCRYPTED_MAGIC, CIPHER_BYTES) } else { (MAGIC, 0) };
+        if footer[8..] != magic[..] || footer[4..8] != FORMAT_VERSION.to_le_bytes() {
             return None;
         }
+        let rest = &rest[..rest.len().checked_sub(cipher_bytes)?];
         let start = rest.len().checked_sub(property_bytes + TRAILER_BYTES)?;
         let (bytes, trailer) = rest[start..].split_at(property_bytes);
-        let offset = self.record.byte_count - (FOOTER_BYTES + TRAILER_BYTES + property_bytes) as u64;
-        let sum = checksum(self.record.number, offset, bytes, trailer[0]);
-        if trailer[1..] != sum.to_le_bytes() || sum != self.record.checksum {
+        let offset = self.record.byte_count - (FOOTER_BYTES + cipher_bytes + TRAILER_BYTES + property_bytes) as u64;
+        let mut bytes = bytes.to_vec();
+        let sum = u128::from_le_bytes(*trailer[1..].first_chunk()?);
+        let is_valid = match cipher {
+            Some(cipher) => cipher.opens(offset, trailer[0], sum, &mut bytes),
+            None => sum == checksum(self.record.number, offset, &bytes, trailer[0]),
+        };
+        if !is_valid || sum != self.record.checksum {
             return None;
         }
         let compression = Compression::from_code(trailer[0])?;
-        let mut input = bytes;
+        let mut input = &bytes[..];
         let filter_bytes = varint::read(&mut input).ok()?;
         let index_bytes = varint::read(&mut input).ok()?;
         let (entry_count, tombstone_count) = (varint::read(&mut input).ok()?, varint::read(&mut input).ok()?);
@@ -507,21 +589,39 @@ impl RunFile {
         (sections <= offset).then_some(Properties { offset, filter_bytes, index_bytes, block_count, compression })
     }
 
-    fn read_verified(&self, file: &dyn VfsFile, offset: u64, byte_count: usize, what: &str) -> Result<Vec<u8>> {
+    fn read_verified(
+        &self,
+        file: &dyn VfsFile,
+        cipher: Option<&RunCipher>,
+        offset: u64,
+        byte_count: usize,
+        what: &str,
+    ) -> Result<Vec<u8>> {
         let mut bytes = vec![0; byte_count + TRAILER_BYTES];
-        if self.read_section(file, offset, &mut bytes, what)? != PLAIN {
+        if self.read_section(file, cipher, offset, &mut bytes, what)? != PLAIN {
             return Err(damaged(self.record.number, format_args!("{what} has an unknown encoding")));
         }
         bytes.truncate(byte_count);
         Ok(bytes)
     }
 
-    /// Reads a part of the file with its trailer, and verifies it; returns its encoding.
-    fn read_section(&self, file: &dyn VfsFile, offset: u64, bytes: &mut [u8], what: &str) -> Result<u8> {
+    /// Reads a part of the file with its trailer, verifies and decrypts it; returns its encoding.
+    fn read_section(
+        &self,
+        file: &dyn VfsFile,
+        cipher: Option<&RunCipher>,
+        offset: u64,
+        bytes: &mut [u8],
+        what: &str,
+    ) -> Result<u8> {
         read_exact_at(file, bytes, offset).map_err(|error| self.read_error(error))?;
-        let (content, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
-        let sum = checksum(self.record.number, offset, content, trailer[0]);
-        if trailer[1..] != sum.to_le_bytes() {
+        let (content, trailer) = bytes.split_at_mut(bytes.len() - TRAILER_BYTES);
+        let sum = trailer[1..].first_chunk().map_or(0, |sum| u128::from_le_bytes(*sum));
+        let is_valid = match cipher {
+            Some(cipher) => cipher.opens(offset, trailer[0], sum, content),
+            None => sum == checksum(self.record.number, offset, content, trailer[0]),
+        };
+        if !is_valid {
             return Err(damaged(self.record.number, format_args!("{what} (at {offset}) does not match its checksum")));
         }
         Ok(trailer[0])
@@ -534,9 +634,13 @@ impl RunFile {
         }
     }
 
-    /// Whether the file was written with another compression. False if it can't be read.
-    pub(super) fn is_compressed_otherwise(&self, compression: Compression) -> bool {
-        self.opened().is_ok_and(|opened| opened.compression != compression)
+    /// Whether the file was written with another compression, or is encrypted otherwise than new files. False if it
+    /// can't be read.
+    pub(super) fn is_stored_otherwise(&self, compression: Compression) -> bool {
+        let active = self.directory.vfs.keyring().and_then(|keyring| keyring.active());
+        self.opened().is_ok_and(|opened| {
+            opened.compression != compression || opened.cipher.as_ref().map(|cipher| cipher.key_number) != active
+        })
     }
 
     pub(super) fn index(&self) -> Result<&BlockIndex> {
@@ -581,7 +685,8 @@ impl RunFile {
         // Read where it stays: a copy would cost as much as the checksum.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length + TRAILER_BYTES).collect();
         let unshared = Arc::get_mut(&mut bytes).expect("nothing else refers to new bytes");
-        let encoding = self.read_section(&*self.file()?, location.offset, unshared, "a block")?;
+        let encoding =
+            self.read_section(&*self.file()?, opened.cipher.as_ref(), location.offset, unshared, "a block")?;
         let block = match Method::from_code(encoding) {
             None if encoding == PLAIN => Block::new(bytes, length),
             None => None,

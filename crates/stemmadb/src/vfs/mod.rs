@@ -14,6 +14,7 @@ mod disk;
 #[cfg(any(test, feature = "testing", fuzzing))]
 mod fault;
 mod gate;
+mod keyed;
 mod memory;
 mod open_files;
 mod read_only;
@@ -22,6 +23,7 @@ mod subdirectory;
 use std::io;
 use std::sync::Arc;
 
+use crate::cipher::Keyring;
 use crate::{Error, Result};
 
 pub(crate) use cached_file::CachedFile;
@@ -30,6 +32,7 @@ pub(crate) use disk::DiskVfs;
 #[cfg(any(test, feature = "testing", fuzzing))]
 pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use gate::{Gate, GatedVfs};
+pub(crate) use keyed::KeyedVfs;
 pub(crate) use memory::MemoryVfs;
 pub(crate) use open_files::files_are_scarce;
 pub use open_files::{OpenFileLimit, is_exhausted, open_file_count};
@@ -76,6 +79,11 @@ pub(crate) trait Vfs: Send + Sync {
 
     /// The directory on disk, if its files can be linked.
     fn linkable_directory(&self) -> Option<&Directory> {
+        None
+    }
+
+    /// The keys that the files are encrypted with, if they are.
+    fn keyring(&self) -> Option<&Arc<Keyring>> {
         None
     }
 

@@ -47,7 +47,8 @@ impl Transaction<'_> {
 
         // 3. Encode the frame: the shapes and dictionaries that the log has to name, the contents that it lacks, then
         //    one record for each edit.
-        let mut payload = Payload::with_capacity(320 * self.staged.len() + 64, self.staged.len());
+        let mut payload = parts.log.new_payload();
+        payload.reserve(320 * self.staged.len() + 64, self.staged.len());
         let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
         let unnamed = if names_all { 0 } else { writer.logged_shape_count };
         let shape_count = parts.log_shapes_since(unnamed, &mut payload);
