@@ -534,7 +534,7 @@ fn state_of_a_copy_is_written_as_new_revisions() {
     db.files().attach("album", &revision, "short", "text/plain", &b"short"[..]).unwrap();
     db.maintenance().backup(path("backups")).unwrap();
     let then = documents.clone();
-    (0..150).for_each(|_| write(&db, &mut random, &mut documents));
+    (0..60).for_each(|_| write(&db, &mut random, &mut documents));
     db.delete("album", db.get("album").unwrap().unwrap().revision()).unwrap();
     db.maintenance().compact().unwrap();
     db.files().sweep().unwrap();

@@ -522,10 +522,20 @@ fn lag_is_shown_while_the_target_takes_its_time() {
     for number in 0..9 {
         client.expect_success("PUT", &format!("/db/d{number}"), Some(&json!({})));
     }
-    // The target answers for one batch, then waits.
+    // The target answers for one batch, then waits. It keeps the checkpoint.
     let (asked, is_open) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
-    let gate = is_open.clone();
-    let waiting: Script = Arc::new(move |_, path, _| {
+    let (gate, checkpoint) = (is_open.clone(), Mutex::new(None::<Vec<u8>>));
+    let waiting: Script = Arc::new(move |method, path, body| {
+        if path.contains("/_local/") {
+            let mut checkpoint = checkpoint.lock().unwrap();
+            return match method {
+                "PUT" => {
+                    *checkpoint = Some(body.to_vec());
+                    None
+                }
+                _ => checkpoint.as_deref().map(raw),
+            };
+        }
         path.contains("/_revs_diff").then(|| {
             if asked.swap(true, Ordering::SeqCst) {
                 wait_until("the gate opens", TIMEOUT, || gate.load(Ordering::SeqCst));

@@ -339,7 +339,7 @@ impl Store {
             }
             Ok(())
         })?;
-        if removed_bytes * TRIMMED_PART_MIN < bytes || removed.is_empty() {
+        if removed_bytes * TRIMMED_PART_MIN < bytes {
             return Ok(());
         }
         if lowers_reach {
@@ -349,6 +349,9 @@ impl Store {
         if removed_bytes == bytes && floor >= file.until.sequence {
             self.raise_floor_above(floor, &[file.segment])?;
             return history.remove(file.segment);
+        }
+        if removed.is_empty() {
+            return Ok(());
         }
         history.rewrite(file.segment, floor, &|position| !removed.contains(&position))?;
         self.parts.blobs.mark_unreferenced();
