@@ -3,6 +3,7 @@
 mod aggregate;
 mod attachments;
 mod backup;
+mod encryption;
 mod history;
 mod import;
 mod keys;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
 pub(crate) use backup::{Backup, Branch, Follow, Restore};
+pub(crate) use encryption::{Decrypt, Encrypt, KeyArguments, Rekey};
 pub(crate) use history::{AsOfArgument, Diff, History, Log, Revert, Undelete};
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
@@ -52,13 +54,16 @@ const STYLES: Styles = Styles::styled()
         Output is a table on a terminal and JSON Lines otherwise; --json, --pretty and --table select a format. \
         Messages go to standard error.\n\n\
         Exit status: 0 success, 1 not found or conflict, 2 invalid usage or input, 3 damaged data, 4 refused by the \
-        system (disk full, read-only), 5 bug in Stemma, 6 open in another process, 130 interrupted.\n\n\
+        system (disk full, read-only), 5 bug in Stemma, 6 open in another process, 7 key missing or wrong, \
+        130 interrupted.\n\n\
         `stemma COMMAND --help` describes a command, with examples."
 )]
 pub(crate) struct Arguments {
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
 }
 
 /// The subcommands.
@@ -209,6 +214,18 @@ pub(crate) enum Command {
     ///
     /// Runs until interrupted.
     Follow(Follow),
+    /// Encrypt a database
+    ///
+    /// Everything in it, and the backups that are made from then on.
+    Encrypt(Encrypt),
+    /// Decrypt an encrypted database
+    ///
+    /// Its files are not encrypted afterwards.
+    Decrypt(Decrypt),
+    /// Replace the key of an encrypted database
+    ///
+    /// Takes effect at once.
+    Rekey(Rekey),
     /// Reclaim disk space now
     ///
     /// Not required: a database reclaims space in the background, one segment at a time. This command reclaims all of

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use stemmadb::salvage::{SalvageReport, Salvaged, SalvagedRevision};
 use stemmadb::{Attachment, BlobReader, Digest, DocumentId, Edit, ErrorKind, FileContent, Object, Value};
 
-use super::{Database, DocumentWrite, WriteMode};
+use super::{Database, DocumentWrite, WriteMode, encryption};
 use crate::failure::{Exit, Failure, Result};
 
 /// One item read from a damaged database.
@@ -22,7 +22,7 @@ pub(crate) enum SalvagedItem {
 /// Calls `visit` with each readable item of the database at `path`.
 pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result<()>) -> Result<SalvageReport> {
     let mut stopped = None;
-    let outcome = stemmadb::salvage::salvage_database(path, |salvaged| {
+    let visit = |salvaged| {
         let item = match salvaged {
             Salvaged::Revision(revision) => SalvagedItem::Document(revision_object(revision)),
             Salvaged::Local { id, deleted, body, .. } => SalvagedItem::Document(object(&id, deleted, [], body)),
@@ -36,7 +36,11 @@ pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result
             stopped = Some(failure);
             stemmadb::Error::from(std::io::Error::from(std::io::ErrorKind::Interrupted))
         })
-    });
+    };
+    let outcome = match encryption::key() {
+        Some(key) => stemmadb::salvage::salvage_encrypted_database(path, key, visit),
+        None => stemmadb::salvage::salvage_database(path, visit),
+    };
     match stopped {
         Some(failure) => Err(failure),
         None => Ok(outcome.map_err(super::open_failure)?),
