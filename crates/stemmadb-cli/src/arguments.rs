@@ -3,6 +3,7 @@
 mod aggregate;
 mod attachments;
 mod backup;
+mod encryption;
 mod history;
 mod import;
 mod keys;
@@ -10,6 +11,7 @@ mod mirror;
 mod salvage;
 mod serve;
 mod update;
+mod view;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use aggregate::Aggregate;
 pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
 pub(crate) use backup::{Backup, Branch, Follow, Restore};
+pub(crate) use encryption::{Decrypt, Encrypt, KeyArguments, Rekey};
 pub(crate) use history::{AsOfArgument, Diff, History, Kept, Log, Revert, Undelete};
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
@@ -27,6 +30,7 @@ pub(crate) use mirror::Mirror;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
 pub(crate) use update::{Delete, Update};
+pub(crate) use view::{View, ViewQuery, ViewUpdate};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -52,13 +56,16 @@ const STYLES: Styles = Styles::styled()
         Output is a table on a terminal and JSON Lines otherwise; --json, --pretty and --table select a format. \
         Messages go to standard error.\n\n\
         Exit status: 0 success, 1 not found or conflict, 2 invalid usage or input, 3 damaged data, 4 refused by the \
-        system (disk full, read-only), 5 bug in Stemma, 6 open in another process, 130 interrupted.\n\n\
+        system (disk full, read-only), 5 bug in Stemma, 6 open in another process, 7 key missing or wrong, \
+        130 interrupted.\n\n\
         `stemma COMMAND --help` describes a command, with examples."
 )]
 pub(crate) struct Arguments {
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
 }
 
 /// The subcommands.
@@ -209,6 +216,18 @@ pub(crate) enum Command {
     ///
     /// Runs until interrupted.
     Follow(Follow),
+    /// Encrypt a database
+    ///
+    /// Everything in it, and the backups that are made from then on.
+    Encrypt(Encrypt),
+    /// Decrypt an encrypted database
+    ///
+    /// Its files are not encrypted afterwards.
+    Decrypt(Decrypt),
+    /// Replace the key of an encrypted database
+    ///
+    /// Takes effect at once.
+    Rekey(Rekey),
     /// Reclaim disk space now
     ///
     /// Not required: a database reclaims space in the background, one segment at a time. This command reclaims all of
@@ -662,97 +681,6 @@ pub(crate) struct Compact {
 pub(crate) struct Shell {
     /// The database directory
     pub(crate) database: PathBuf,
-}
-
-/// The arguments of `stemma view`.
-#[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n\n  \
-    stemma view shop.stemma sales --define '{\"unnest\": \"lines\", \"key\": [\"@.product\", \"day\"], \
-      \"value\": \"@.price\", \"reduce\": \"_sum\"}'\n  \
-    stemma view shop.stemma                             # list the views\n  \
-    stemma view shop.stemma sales --limit 10            # rows\n  \
-    stemma view shop.stemma sales --prefix '[\"tea\"]' --reduce\n  \
-    stemma view shop.stemma sales --from '[\"tea\", 20]' --to '[\"tea\", 30]' --reduce\n  \
-    stemma view shop.stemma sales --group-level 1\n  \
-    stemma view shop.stemma sales --reduce --as-of -1d   # today's definition, yesterday's documents\n  \
-    stemma view shop.stemma sales --drop\n\n\
-    A definition has a `key` (a path or an array of paths) and optionally a `value` (a path, or an array or object of \
-    paths), `where` (a selector), `unnest` (a path to an array: each element, written as @, becomes a row), `reduce` \
-    (_count _sum _stats _min _max _avg _approx_count_distinct) and `refresh` (lazy, eager, or unique, which permits \
-    each key only once). It is stored in the document _design/NAME. Keys are JSON.")]
-pub(crate) struct View {
-    /// The database directory
-    pub(crate) database: PathBuf,
-    /// The name of the view; by default all views are listed
-    pub(crate) name: Option<String>,
-    /// Define the view, or replace its definition
-    #[arg(long, value_name = "DEFINITION", requires = "name", conflicts_with_all = ["drop", "query"])]
-    pub(crate) define: Option<String>,
-    /// Drop the view and its definition
-    #[arg(long, requires = "name", conflicts_with = "query")]
-    pub(crate) drop: bool,
-    #[command(flatten)]
-    pub(crate) query: ViewQuery,
-    #[command(flatten)]
-    pub(crate) past: AsOfArgument,
-    #[command(flatten)]
-    pub(crate) output: OutputOptions,
-}
-
-/// A view query.
-#[derive(Debug, Args)]
-#[group(id = "query", multiple = true)]
-pub(crate) struct ViewQuery {
-    /// Only rows with this key; may be repeated
-    #[arg(long, value_name = "JSON", conflicts_with_all = ["from", "to", "prefix"])]
-    pub(crate) key: Vec<String>,
-    /// Only rows with this key or a later one
-    #[arg(long, value_name = "JSON", conflicts_with = "prefix")]
-    pub(crate) from: Option<String>,
-    /// Only rows with this key or an earlier one
-    #[arg(long, value_name = "JSON", conflicts_with = "prefix")]
-    pub(crate) to: Option<String>,
-    /// Only rows whose key begins with this string, or with these array elements
-    #[arg(long, value_name = "JSON")]
-    pub(crate) prefix: Option<String>,
-    /// Return rows in descending key order
-    #[arg(long)]
-    pub(crate) descending: bool,
-    /// Maximum number of rows or groups
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<u64>,
-    /// Number of results to skip
-    #[arg(long, value_name = "N")]
-    pub(crate) skip: Option<u64>,
-    /// Return one reduced value for all rows
-    #[arg(long, conflicts_with_all = ["group", "group_level", "documents"])]
-    pub(crate) reduce: bool,
-    /// Return one reduced value for each key
-    #[arg(long, conflicts_with_all = ["group_level", "documents"])]
-    pub(crate) group: bool,
-    /// Return one reduced value for each group of keys with the same first N elements
-    #[arg(long, value_name = "N", conflicts_with = "documents")]
-    pub(crate) group_level: Option<usize>,
-    /// Include the documents, or the ones that values link to
-    #[arg(long)]
-    pub(crate) documents: bool,
-    /// Whether to update the view first: true, false, or lazy for after the query
-    #[arg(long, value_name = "WHEN", default_value = "true", hide_possible_values = true)]
-    pub(crate) update: ViewUpdate,
-    /// Query the view as it is; the same as --update false
-    #[arg(long, conflicts_with = "update")]
-    pub(crate) stale: bool,
-}
-
-/// When a view query updates the view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ViewUpdate {
-    /// Before the query
-    True,
-    /// Not at all
-    False,
-    /// After the query
-    Lazy,
 }
 
 /// Options that select the output format.

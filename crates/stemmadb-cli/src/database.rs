@@ -5,6 +5,7 @@
 mod attachments;
 mod backup;
 mod bulk;
+mod encryption;
 mod history;
 mod indexes;
 mod keys;
@@ -30,6 +31,7 @@ use crate::output::Printable;
 use crate::progress::Progress;
 pub(crate) use attachments::AttachmentReader;
 pub(crate) use backup::{check_restore, list_backups, post, restore, state, verify_backups};
+pub(crate) use encryption::{KeySource, decrypt, encrypt, use_key};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
@@ -118,12 +120,12 @@ impl Database {
     /// Opens the existing database at `path`; read-only if the file system does not permit writes, or has no space for
     /// those of recovery.
     pub(crate) fn open_existing(path: &Path) -> Result<Self> {
-        let refused = match Self::open(path, Options::new().create(false)) {
+        let refused = match Self::open(path, encryption::options().create(false)) {
             Err(failure) if failure.write_obstacle().is_some() => failure,
             opened => return opened,
         };
         // If the read-only open fails too, report the original error: it names the cause.
-        match Self::open(path, Options::new().create(false).read_only(true)) {
+        match Self::open(path, encryption::options().create(false).read_only(true)) {
             Ok(opened) => Ok(Database { full_disk: Some(refused).filter(is_of_full_disk), ..opened }),
             Err(_) => Err(refused),
         }
@@ -139,15 +141,15 @@ impl Database {
     /// the database; one that differs rebuilds the index.
     pub(crate) fn open_or_create(path: &Path, index_policy: Option<&Value>) -> Result<Self> {
         let options = match index_policy {
-            Some(policy) => Options::new().index(IndexPolicy::from_value(policy)?),
-            None => Options::new(),
+            Some(policy) => encryption::options().index(IndexPolicy::from_value(policy)?),
+            None => encryption::options(),
         };
         Self::open(path, options)
     }
 
     /// Opens the database at `path`; returns `None` if another process has it open.
     pub(crate) fn open_if_unlocked(path: &Path) -> Result<Option<Self>> {
-        match stemmadb::Database::open_with(path, Options::new().create(false)) {
+        match stemmadb::Database::open_with(path, encryption::options().create(false)) {
             Ok(inner) => Ok(Some(Database { inner, full_disk: None, past: None })),
             Err(error) if is_locked(&error) => Ok(None),
             Err(error) => Err(open_failure(error)),
@@ -180,7 +182,8 @@ impl Database {
     /// Rebuilds all derived data of the database at `path` from its log, and opens it.
     pub(crate) fn rebuild(path: &Path, progress: &Progress) -> Result<Self> {
         let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
-        let inner = stemmadb::Database::rebuild(path, Options::new().create(false), show).map_err(open_failure)?;
+        let inner =
+            stemmadb::Database::rebuild(path, encryption::options().create(false), show).map_err(open_failure)?;
         Ok(Database { inner, full_disk: None, past: None })
     }
 

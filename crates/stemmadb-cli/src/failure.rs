@@ -27,6 +27,8 @@ pub(crate) enum Exit {
     Internal = 5,
     /// Another process has the database open.
     Locked = 6,
+    /// The key of an encrypted database is missing or wrong.
+    Key = 7,
     /// Interrupted by Ctrl-C, as shells report it.
     Interrupted = 130,
 }
@@ -148,6 +150,7 @@ impl Failure {
             ErrorKind::Corrupt => Exit::Corrupt,
             ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Stopped => Exit::Unavailable,
             ErrorKind::Locked => Exit::Locked,
+            ErrorKind::KeyRequired | ErrorKind::WrongKey => Exit::Key,
             _ => Exit::Internal,
         };
         let mut failure = Failure::new(exit, error.message());
@@ -209,6 +212,8 @@ mod tests {
         assert_eq!(exit(stemmadb::Error::closed("x")), Exit::Unavailable);
         assert_eq!(exit(stemmadb::Error::locked("x")), Exit::Locked);
         assert_eq!(exit(stemmadb::Error::internal("x")), Exit::Internal);
+        assert_eq!(exit(stemmadb::Error::new(ErrorKind::KeyRequired, "x")), Exit::Key);
+        assert_eq!(exit(stemmadb::Error::new(ErrorKind::WrongKey, "x")), Exit::Key);
     }
 
     #[test]

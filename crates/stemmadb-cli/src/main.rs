@@ -43,8 +43,10 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(script::WORKER_SUBCOMMAND) {
         return script::run_worker(&arguments.collect::<Vec<_>>());
     }
-    let outcome =
-        Arguments::try_parse().map_err(clap_failure).and_then(|arguments| commands::run(&arguments.command, None));
+    let outcome = Arguments::try_parse().map_err(clap_failure).and_then(|Arguments { command, key }| {
+        commands::use_key(&key, &command)?;
+        commands::run(&command, None)
+    });
     let exit = match outcome {
         Ok(()) => Exit::Done,
         Err(failure) => {

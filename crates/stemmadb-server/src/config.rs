@@ -61,6 +61,8 @@ pub struct Config {
     pub require_valid_user: bool,
     /// The TLS certificate and key. `None`: connections are not encrypted.
     pub tls: Option<Tls>,
+    /// A file with the key that all databases are encrypted with.
+    pub key_file: Option<PathBuf>,
     /// The command that starts script workers. `None`: this program with a hidden subcommand.
     pub scripts: Option<WorkerCommand>,
     /// The limits of script workers.
@@ -273,6 +275,7 @@ impl Config {
             lockout: Lockout::default(),
             require_valid_user: false,
             tls: None,
+            key_file: None,
             scripts: None,
             script_limits: ScriptLimits::default(),
             limits: Limits::default(),

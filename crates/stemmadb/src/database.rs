@@ -436,17 +436,6 @@ impl Database {
         store.as_of(at.into().sequence(store)?)
     }
 
-    /// A snapshot from which the page of a continuation token is read, so that all pages of a result agree: as of the
-    /// sequence that the token names if the database [keeps its past](History::keep), otherwise the newest.
-    /// [`Database::find`] does this by itself; a page that is read from any other snapshot continues as of that one.
-    ///
-    /// # Errors
-    /// Those of [`Database::as_of`].
-    pub fn page_snapshot(&self, token: &str) -> Result<Snapshot> {
-        let store = self.store();
-        store.page_snapshot(token, store.snapshot()?)
-    }
-
     /// Returns the operations on the past.
     pub fn history(&self) -> History<'_> {
         History::new(self)

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use stemmadb::encryption::EncryptionKey;
 use stemmadb::{
     Compression, Database, DocumentId, Durability, Edit, Field, Options, Query, Selector, Value, all_of, any_of, field,
     not,
@@ -48,6 +49,13 @@ impl Stemma {
         let durability = if synced { Durability::Sync } else { Durability::None };
         let options = Options::new().durability(durability).compression(compression);
         Self::open_with(path, options, durability, caching)
+    }
+
+    /// Like [`Stemma::open`] without flushes, encrypted with a fixed key.
+    pub(crate) fn open_encrypted(path: &Path, caching: Caching) -> Result<Self> {
+        let options = Options::new().durability(Durability::None);
+        let options = options.encryption(EncryptionKey::from_callback(|| Ok([7; 32])));
+        Self::open_with(path, options, Durability::None, caching)
     }
 
     fn open_with(path: &Path, options: Options, durability: Durability, caching: Caching) -> Result<Self> {

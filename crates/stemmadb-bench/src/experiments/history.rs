@@ -1,6 +1,6 @@
-//! History: the cost of keeping the past, reads of the past, backups, branches and restores.
+//! History: the cost of keeping the past, reads of the past, backups, branches and restores; the cost of encryption.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stemmadb::backup::{At, DirectoryTarget, RestoreOptions, restore};
@@ -30,6 +30,12 @@ const PAST_GET_TARGET: f64 = 1.0 / 3.0;
 const PAST_QUERY_TARGET: f64 = 1.0 / 1.5;
 /// History may take this share of the bytes of the records that it keeps.
 const HISTORY_SHARE_MAX: f64 = 0.35;
+/// The name of the same database without encryption, and how fast an encrypted one must be beside it: when it is
+/// written, read from files that the operating system caches, and read from its own cache.
+const PLAIN: &str = "plain";
+const ENCRYPTED_INSERT_TARGET: f64 = 0.97;
+const ENCRYPTED_GET_TARGET: f64 = 0.9;
+const ENCRYPTED_CACHED_GET_TARGET: f64 = 0.97;
 const BRANCH_MS_MAX: f64 = 50.0;
 const BACKUP_MS_MAX: f64 = 1_000.0;
 
@@ -40,7 +46,84 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let then = make_past(&path, &corpus)?;
     reads(bench, &corpus, &path, then)?;
     copies(bench, &corpus, &path)?;
-    size(bench, &corpus)
+    size(bench, &corpus)?;
+    encryption(bench, &corpus)
+}
+
+/// Opens a database, encrypted or not.
+fn open_either(path: &Path, name: &str, caching: Caching) -> Result<Stemma> {
+    match name {
+        PLAIN => Stemma::open_durable(path, Durability::None, caching),
+        _ => Stemma::open_encrypted(path, caching),
+    }
+}
+
+/// Inserts and reads by id, of an encrypted database and of one that is not.
+fn encryption(bench: &mut Bench, corpus: &Corpus) -> Result<()> {
+    let names = ["encrypted", PLAIN];
+    let mut contenders = Vec::new();
+    let mut paths = Vec::new();
+    for name in names {
+        let path = bench.scratch.fresh_path(&format!("{name}.stemma"))?;
+        paths.push(path.clone());
+        contenders.push(Contender::new(name, move |_, samples| {
+            remove(&path)?;
+            let stemma = open_either(&path, name, Caching::Default)?;
+            let begun = Instant::now();
+            corpus.batches(BATCH_COUNT).try_for_each(|batch| stemma.insert(&batch))?;
+            samples.push(begun.elapsed().as_nanos() as f64 / corpus.len() as f64);
+            stemma.close()
+        }));
+    }
+    let samples = alternate(bench.scale.repetition_count, &mut contenders)?;
+    drop(contenders);
+    let heading =
+        heading(bench, "encrypted: insert", Unit::PerSecond("documents/s"), Some((PLAIN, ENCRYPTED_INSERT_TARGET)));
+    bench.push(ResultRow::new(heading, &samples[0], &[(PLAIN, &samples[1])]))?;
+    let rows = [
+        ("encrypted: get by id, uncached", Caching::Off, corpus.len(), ENCRYPTED_GET_TARGET),
+        // All of these documents fit in the cache.
+        ("encrypted: get by id, cached", Caching::Default, corpus.len().min(10_000), ENCRYPTED_CACHED_GET_TARGET),
+    ];
+    for (row, caching, range, target) in rows {
+        encrypted_gets(bench, corpus, &paths, (row, caching, range, target))?;
+    }
+    Ok(())
+}
+
+/// Reads documents among the first `range` by id.
+fn encrypted_gets(
+    bench: &mut Bench,
+    corpus: &Corpus,
+    paths: &[PathBuf],
+    (row, caching, range, target): (&str, Caching, usize, f64),
+) -> Result<()> {
+    let stopwatch = Stopwatch::new(bench.clock);
+    let mut contenders = Vec::new();
+    for (name, path) in ["encrypted", PLAIN].into_iter().zip(paths) {
+        let stemma = open_either(path, name, caching)?;
+        for number in 0..range {
+            stemma.database().get(corpus.id(number))?.ok_or("a document is missing")?;
+        }
+        let stopwatch = &stopwatch;
+        contenders.push(Contender::new(name, move |repetition, samples: &mut Samples| {
+            for turn in 0..10 {
+                let mut random = Random::new((repetition * 10 + turn) as u64);
+                samples.push(stopwatch.nanoseconds(GET_COUNT, || {
+                    for _ in 0..GET_COUNT {
+                        let id = corpus.id(random.below(range as u64) as usize);
+                        stemma.database().get(id)?.ok_or_else(|| format!("{id} is missing"))?;
+                    }
+                    Ok(())
+                })?);
+            }
+            Ok(())
+        }));
+    }
+    let samples = alternate(bench.scale.repetition_count, &mut contenders)?;
+    drop(contenders);
+    let heading = heading(bench, row, Unit::Nanoseconds, Some((PLAIN, target)));
+    bench.push(ResultRow::new(heading, &samples[0], &[(PLAIN, &samples[1])]))
 }
 
 fn heading(bench: &Bench, row: &str, unit: Unit, target: Option<(&'static str, f64)>) -> Heading {

@@ -6,6 +6,7 @@ mod backup;
 mod changes;
 mod completions;
 mod document;
+mod encryption;
 mod export;
 mod follow;
 mod history;
@@ -30,6 +31,7 @@ use crate::database::Database;
 use crate::failure::{Failure, Result};
 use crate::input::{self, DocumentOrigin, TextPosition};
 use crate::shell;
+pub(crate) use encryption::use_key;
 
 /// Runs a command on the database that is already `open`, or on the one it names.
 pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
@@ -69,6 +71,9 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Restore(restore) => backup::restore(restore, session),
         Command::Branch(branch) => backup::branch(branch, session),
         Command::Follow(follow) => backup::run_follow(follow, session),
+        Command::Encrypt(encrypt) => encryption::encrypt(encrypt, session),
+        Command::Decrypt(decrypt) => encryption::decrypt(decrypt, session),
+        Command::Rekey(rekey) => encryption::rekey(rekey, session),
         Command::Compact(compact) => maintenance::compact(compact, session),
         Command::Serve(serve) => serve::run(serve, session),
         Command::Completions(completions) => completions::run(completions),

@@ -9,7 +9,7 @@ use stemmadb::backup::{
 use stemmadb::{Object, Selector, Value};
 use stemmadb_server::backup_target;
 
-use super::Database;
+use super::{Database, encryption};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 
@@ -118,7 +118,10 @@ pub(crate) fn restore(
     checks: bool,
     progress: &Progress,
 ) -> Result<RestoreReport> {
-    let options = RestoreOptions::new().at(at).force(force).check(checks);
+    let mut options = RestoreOptions::new().at(at).force(force).check(checks);
+    if let Some(key) = encryption::key() {
+        options = options.encryption(key.clone());
+    }
     Ok(backup::restore_with_progress(&*open_target(target)?, directory, options, show(progress))?)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use stemmadb::salvage::{SalvageReport, Salvaged, SalvagedRevision};
 use stemmadb::{Attachment, BlobReader, Digest, DocumentId, Edit, ErrorKind, FileContent, Object, Value};
 
-use super::{Database, DocumentWrite, WriteMode};
+use super::{Database, DocumentWrite, WriteMode, encryption};
 use crate::failure::{Exit, Failure, Result};
 
 /// One item read from a damaged database.
@@ -37,11 +37,12 @@ pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result
             stemmadb::Error::from(std::io::Error::from(std::io::ErrorKind::Interrupted))
         })
     };
-    let outcome = match has_backups(path) {
-        true => {
+    let outcome = match (has_backups(path), encryption::key()) {
+        (true, _) => {
             stemmadb::backup::salvage(&*stemmadb_server::backup_target(path, false)?, None, std::env::temp_dir(), take)
         }
-        false => stemmadb::salvage::salvage_database(path, take),
+        (false, Some(key)) => stemmadb::salvage::salvage_encrypted_database(path, key, take),
+        (false, None) => stemmadb::salvage::salvage_database(path, take),
     };
     match stopped {
         Some(failure) => Err(failure),

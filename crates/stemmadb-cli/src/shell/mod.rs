@@ -5,6 +5,7 @@
 
 mod completion;
 pub(crate) mod interrupt;
+mod secret;
 mod words;
 
 use std::io::{BufRead, IsTerminal};
@@ -21,6 +22,7 @@ use rustyline::{CompletionType, Config, Context, Editor};
 use crate::arguments::{Arguments, Command};
 use crate::database::Database;
 use crate::failure::{self, Exit, Failure, Result};
+pub(crate) use secret::read_secret;
 
 /// Maximum number of lines in the history file.
 const HISTORY_LINES: usize = 10_000;

@@ -51,6 +51,7 @@ struct DatabaseRecord {
 
 pub(super) struct Catalog {
     path: PathBuf,
+    options: Options,
     opened: Mutex<(Database, OpenedAt)>,
     server_id: String,
 }
@@ -90,8 +91,9 @@ const DATABASE_PREFIX: &str = "database:";
 const REMOVAL_PREFIX: &str = "removal:";
 
 impl Catalog {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let database = space::open(path, &Options::new())?;
+    /// `options`: how all databases of the server are opened.
+    pub(super) fn open(path: &Path, options: &Options) -> Result<Self> {
+        let database = space::open(path, options)?;
         let stored = database.local_documents().get(SERVER_RECORD)?;
         let stored = stored.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
         let server_id = match stored {
@@ -102,7 +104,12 @@ impl Catalog {
                 id
             }
         };
-        Ok(Catalog { path: path.to_owned(), opened: Mutex::new((database, OpenedAt::now())), server_id })
+        Ok(Catalog {
+            path: path.to_owned(),
+            options: options.clone(),
+            opened: Mutex::new((database, OpenedAt::now())),
+            server_id,
+        })
     }
 
     /// The open database; opened again if the disk was full and has space again.
@@ -118,7 +125,7 @@ impl Catalog {
     fn reopen(&self, opened: &mut (Database, OpenedAt)) {
         // The caller's operation fails too if this does.
         opened.0.clone().close().ok();
-        if let Ok(again) = space::open(&self.path, &Options::new()) {
+        if let Ok(again) = space::open(&self.path, &self.options) {
             *opened = (again, OpenedAt::now());
         }
     }
@@ -136,7 +143,7 @@ impl Catalog {
     pub(super) fn fail_writes(&self) {
         let mut opened = self.opened.lock();
         opened.0.clone().close().unwrap();
-        let read_only = Options::new().create(false).read_only(true);
+        let read_only = self.options.clone().create(false).read_only(true);
         *opened = (Database::open_with(&self.path, read_only).unwrap(), OpenedAt::now());
     }
 

@@ -28,6 +28,7 @@ use std::time::SystemTime;
 
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
+use stemmadb::encryption::EncryptionKey;
 use stemmadb::open_files::OpenFileLimit;
 use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
@@ -115,14 +116,18 @@ impl Directory {
     pub(crate) fn open(config: &Config) -> Result<Self> {
         let path = config.directory.clone();
         std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
-        let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY))?;
+        let mut options = Options::new();
+        if let Some(key_file) = &config.key_file {
+            options = options.encryption(EncryptionKey::from_file(key_file));
+        }
+        let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY), &options)?;
         let entries = catalog.entries()?;
         complete_removals(&path, &catalog, &entries)?;
         let unfinished = path.join(UNFINISHED_DIRECTORY);
         remove(&unfinished).map_err(|error| io_failure("remove", &unfinished, &error))?;
         let slots = entries.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
         let directory = Directory {
-            options: Options::new().durability(config.durability),
+            options: options.durability(config.durability),
             budget: MemoryShare::configured(config),
             catalog,
             slots: RwLock::new(slots),

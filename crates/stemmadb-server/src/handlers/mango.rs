@@ -78,7 +78,7 @@ async fn write_result(
 ) -> Result<()> {
     let started = Instant::now();
     let snapshot = match (request.as_of, request.bookmark()) {
-        (None, Some(token)) => served.database().page_snapshot(token)?,
+        (None, Some(token)) => served.database().history().page_snapshot(token)?,
         (as_of, _) => served.read(as_of)?,
     };
     let mut warnings = match request.use_index.is_some() {

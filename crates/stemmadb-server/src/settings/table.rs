@@ -123,6 +123,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |config| config.backups.iter().map(|path| path.display().to_string()).collect(),
     },
     Setting {
+        name: "key_file",
+        kind: Kind::Path,
+        help: "A file with the key that all databases are encrypted with, 64 hexadecimal digits; none: they are not \
+            encrypted",
+        default_text: None,
+        apply: |config, texts| {
+            config.key_file = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
+            Ok(())
+        },
+        show: |config| config.key_file.iter().map(|path| path.display().to_string()).collect(),
+    },
+    Setting {
         name: "admin.name",
         kind: Kind::Text,
         help: "Name of the server administrator",

@@ -5,6 +5,7 @@ mod backups;
 mod cancellation;
 mod client;
 mod cves;
+mod encryption;
 mod feeds;
 mod filters;
 mod find;

@@ -3,6 +3,7 @@
 use crate::document::Document;
 use crate::history::{self, At, Differences, PastRevision};
 use crate::query::{Query, Selector};
+use crate::read::Snapshot;
 use crate::retention::Retention;
 use crate::revision::{Revision, Sequence};
 use crate::{Database, Result};
@@ -123,6 +124,17 @@ impl<'a> History<'a> {
     /// times have a precision of a millisecond.
     pub fn sequence_at(&self, at: impl Into<At>) -> Result<Sequence> {
         at.into().sequence(self.database.store())
+    }
+
+    /// A snapshot from which the page of a continuation token is read, so that all pages of a result agree: as of the
+    /// sequence that the token names if the database [keeps its past](History::keep), otherwise the newest.
+    /// [`Database::find`] does this by itself; a page that is read from any other snapshot continues as of that one.
+    ///
+    /// # Errors
+    /// Those of [`Database::as_of`].
+    pub fn page_snapshot(&self, token: &str) -> Result<Snapshot> {
+        let store = self.database.store();
+        store.page_snapshot(token, store.snapshot()?)
     }
 
     /// The revisions of a document that are stored, deletions included, the newest first, each with its body and time.

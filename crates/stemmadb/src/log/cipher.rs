@@ -184,6 +184,21 @@ impl SegmentCipher {
         self.open_record(record, offset, None) == Some(record.len())
     }
 
+    /// Decrypts records in a range that begins at `offset` of the segment, each given by its start in the range and its
+    /// length; returns the offset of the first one that is not what was written there.
+    pub(super) fn first_damaged(&self, range: &mut [u8], offset: u32, records: &[(usize, usize)]) -> Option<u32> {
+        let mut previous = None;
+        let damaged = records.iter().find(|&&(start, length)| {
+            // The same record may be read twice.
+            if previous.replace((start, length)) == Some((start, length)) {
+                return false;
+            }
+            let record = range.get_mut(start..start + length);
+            !record.is_some_and(|record| self.opens(record, offset + start as u32))
+        });
+        damaged.map(|&(start, _)| offset + start as u32)
+    }
+
     /// Decrypts a payload at `offset` of the segment; returns whether all of it is what was written there in this
     /// session.
     #[must_use]

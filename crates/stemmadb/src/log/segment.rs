@@ -85,14 +85,19 @@ impl Segment {
         read.map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name()), error))
     }
 
-    /// Replaces `out` with the record of this length at `offset`, decrypted if the segment is encrypted.
-    pub(super) fn read_record(&self, offset: u32, bytes: u32, out: &mut Vec<u8>) -> Result<()> {
+    /// Like [`Segment::read`], and decrypts these records in the range, each given by its start there and its length.
+    pub(super) fn read_records(
+        &self,
+        offset: u32,
+        bytes: u32,
+        records: &[(usize, usize)],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         self.read(offset, bytes, out)?;
-        match &self.cipher {
-            Some(cipher) if !cipher.opens(out, offset) => {
-                Err(self.damaged(offset, "a record is not what was encrypted there"))
-            }
-            _ => Ok(()),
+        let damaged = self.cipher.as_ref().and_then(|cipher| cipher.first_damaged(out, offset, records));
+        match damaged {
+            Some(offset) => Err(self.damaged(offset, "a record is not what was encrypted there")),
+            None => Ok(()),
         }
     }
 

@@ -69,13 +69,28 @@ pub(crate) struct SegmentSet {
 }
 
 impl SegmentSet {
-    /// Replaces `out` with the `bytes` bytes at `position`, which must be within one payload. One disk read; none for
-    /// bytes that are not yet written. Only whole frames have checksums: partial reads need their own.
+    /// Replaces `out` with the record of `bytes` bytes at `position`, decrypted if the log is encrypted. One disk read;
+    /// none for bytes that are not yet written. Only whole frames have checksums: records need their own.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if no such bytes were ever written or their segment no longer exists.
     pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         self.log.read_since(&self.list, position, bytes, out)
+    }
+
+    /// As [`SegmentSet::read`], a range with these records, each given by its start in the range and its length. Only the
+    /// bytes of the records are defined.
+    ///
+    /// # Errors
+    /// Those of [`SegmentSet::read`].
+    pub(crate) fn read_records(
+        &self,
+        position: LogPosition,
+        bytes: usize,
+        records: &[(usize, usize)],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.log.read_records(&self.list, position, bytes, records, out)
     }
 
     /// The commit time of the frame that contains `position`, in microseconds since 1970; 0 if a version wrote it that

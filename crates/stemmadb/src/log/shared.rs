@@ -251,8 +251,8 @@ impl Shared {
         Arc::clone(&self.list.read())
     }
 
-    /// Reads from the buffers if the bytes are not written yet, otherwise from the segments of `list` and its
-    /// successors.
+    /// Reads a record, from the buffers if it is not written yet, otherwise from the segments of `list` and its
+    /// successors, or from history.
     pub(super) fn read_since(
         &self,
         list: &SegmentList,
@@ -260,11 +260,24 @@ impl Shared {
         bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        self.read_records(list, position, bytes, &[(0, bytes)], out)
+    }
+
+    /// Reads a range with these records, each given by its start in the range and its length. Other bytes of the range
+    /// are undefined if the log is encrypted.
+    pub(super) fn read_records(
+        &self,
+        list: &SegmentList,
+        position: LogPosition,
+        bytes: usize,
+        records: &[(usize, usize)],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         if position.to_u64() >= self.written.load(Ordering::Acquire)
             && let Some(format) = self.read_unwritten(position, bytes, out)
         {
             let cipher = SegmentCipher::new(self.vfs.keyring(), format, position.segment());
-            return match cipher.is_none_or(|cipher| cipher.opens(out, position.offset())) {
+            return match cipher.is_none_or(|cipher| cipher.first_damaged(out, position.offset(), records).is_none()) {
                 true => Ok(()),
                 false => Err(Error::internal("a record can't be decrypted before it is written")),
             };
@@ -272,7 +285,7 @@ impl Shared {
         let count = u32::try_from(bytes)
             .map_err(|_| Error::corrupt(format!("a read of {bytes} bytes at {position} is longer than any frame")))?;
         match list.find_since(position.segment()) {
-            Some(segment) => segment.read_record(position.offset(), count, out),
+            Some(segment) => segment.read_records(position.offset(), count, records, out),
             None if self.history.read(position, bytes, out)? => Ok(()),
             None => Err(Error::corrupt(format!("the log has no {position}: there is no such segment"))),
         }

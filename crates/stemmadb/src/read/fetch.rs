@@ -208,9 +208,12 @@ impl Snapshot {
             let count = window(rest);
             let (near, far) = rest.split_at(count);
             let length = near[count - 1].end() - first.position.to_u64();
-            self.segments.read(first.position, length as usize, &mut bytes)?;
+            let start_of = |record: &RecordToRead| (record.position.to_u64() - first.position.to_u64()) as usize;
+            let records: SmallVec<[_; 16]> =
+                near.iter().map(|record| (start_of(record), record.length as usize)).collect();
+            self.segments.read_records(first.position, length as usize, &records, &mut bytes)?;
             for record_to_read in near {
-                let start = (record_to_read.position.to_u64() - first.position.to_u64()) as usize;
+                let start = start_of(record_to_read);
                 let record = &bytes[start..start + record_to_read.length as usize];
                 let document = self.decode_record(
                     record.into(),

@@ -1,0 +1,83 @@
+//! The key of encrypted databases, and encrypting, decrypting and rekeying.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use stemmadb::Options;
+use stemmadb::encryption::{self, EncryptionKey};
+
+use super::{Database, open_failure};
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+
+/// The key that databases are opened with by this process.
+static KEY: OnceLock<EncryptionKey> = OnceLock::new();
+
+/// Where a key is.
+pub(crate) enum KeySource {
+    File(String),
+    /// A variable of the environment with the key itself.
+    Variable(String),
+    Passphrase(String),
+}
+
+impl KeySource {
+    fn key(self) -> Result<EncryptionKey> {
+        Ok(match self {
+            KeySource::File(path) => EncryptionKey::from_file(path),
+            KeySource::Variable(name) => EncryptionKey::from_variable(name),
+            KeySource::Passphrase(text) => EncryptionKey::from_passphrase(text)?,
+        })
+    }
+}
+
+/// Has databases opened with this key from now on.
+pub(crate) fn use_key(source: KeySource) -> Result<()> {
+    // A second key can't be given.
+    KEY.set(source.key()?).ok();
+    Ok(())
+}
+
+/// Options with the key, if one was given.
+pub(super) fn options() -> Options {
+    match key() {
+        Some(key) => Options::new().encryption(key.clone()),
+        None => Options::new(),
+    }
+}
+
+pub(super) fn key() -> Option<&'static EncryptionKey> {
+    KEY.get()
+}
+
+fn required_key() -> Result<&'static EncryptionKey> {
+    key().ok_or_else(|| {
+        Failure::usage("a key is needed")
+            .with_hint("give one with --key-file FILE or --passphrase; see `stemma encrypt --help`")
+    })
+}
+
+/// Encrypts the closed database at `path`.
+pub(crate) fn encrypt(path: &Path, progress: &Progress) -> Result<()> {
+    let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
+    encryption::encrypt(path, required_key()?, show).map_err(open_failure)
+}
+
+/// Decrypts the closed database at `path`.
+pub(crate) fn decrypt(path: &Path, progress: &Progress) -> Result<()> {
+    let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
+    encryption::decrypt(path, required_key()?, show).map_err(open_failure)
+}
+
+impl Database {
+    /// Has the database opened with another key from now on.
+    pub(crate) fn rekey(&self, new: KeySource) -> Result<()> {
+        Ok(self.inner.maintenance().rekey(&new.key()?)?)
+    }
+
+    /// Encrypts everything again.
+    pub(crate) fn reencrypt(&self, progress: &Progress) -> Result<()> {
+        let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
+        Ok(self.inner.maintenance().reencrypt(show)?)
+    }
+}
