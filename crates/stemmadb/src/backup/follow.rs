@@ -176,8 +176,9 @@ impl Follower {
         let thread = thread.spawn(move || running.run()).map_err(Error::no_thread)?;
         let mut follower = Follower { shared, thread: Some(thread), _checks: None };
         if let Some((interval, directory)) = &follower.shared.options.checks {
-            let checked = follower.shared.clone();
-            let note = move |check| checked.note_check(check);
+            // A check that is running when the follower ends keeps nothing of it.
+            let checked = Arc::downgrade(&follower.shared);
+            let note = move |check| _ = checked.upgrade().map(|shared| shared.note_check(check));
             let target = follower.shared.target.clone();
             follower._checks = Some(ScheduledChecks::start(target, *interval, directory.clone(), note)?);
         }

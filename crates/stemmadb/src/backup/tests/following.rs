@@ -237,7 +237,7 @@ fn shipper_remembers_its_target_across_openings() {
         db.close().unwrap();
         if round == 1 {
             let known = target.calls();
-            assert_eq!(known["list"], 4, "at the start, and to delete what is superfluous");
+            assert_eq!(known["list"], 3, "at the start, and to delete what is superfluous");
             target.calls.lock().clear();
         }
     }
