@@ -1,8 +1,8 @@
-//! Tampering with encrypted files: a ciphertext that is changed, cut, moved, exchanged, or replayed from an older state,
-//! a branch or another database with the same key is detected: reads return the correct result or an error.
+//! Tampering with encrypted files: a ciphertext that is changed, cut, moved, exchanged, or replayed from an older
+//! state, a branch or another database with the same key is detected: reads return the correct result or an error.
 //!
-//! `STEMMA_CIPHERTEXTS` sets the number of images (default 300; the long run makes 100,000), `STEMMA_CIPHERTEXT_SEED` the
-//! seed (default 1).
+//! `STEMMA_CIPHERTEXTS` sets the number of images (default 300; the long run makes 100,000), `STEMMA_CIPHERTEXT_SEED`
+//! the seed (default 1).
 //!
 //! What can't be detected is a state that once was there: all files, or all that differ, replaced by older ones. Each
 //! image changes one file, or exchanges two.

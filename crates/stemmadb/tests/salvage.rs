@@ -406,8 +406,8 @@ fn a_smear_loses_only_the_records_that_it_touches() {
     assert!(lost > 0 && names_lost > 0, "no record was ever lost: the test has no effect");
 }
 
-/// Of a document whose newest revision is damaged, the last one in a history file is saved; a damaged history file costs
-/// only what is in the damaged block.
+/// Of a document whose newest revision is damaged, the last one in a history file is saved; a damaged history file
+/// costs only what is in the damaged block.
 #[test]
 fn replaced_revisions_are_salvaged_from_history_files() {
     let directory = tempfile::tempdir().unwrap();

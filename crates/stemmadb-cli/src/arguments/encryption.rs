@@ -9,10 +9,10 @@ use clap::Args;
 #[command(next_help_heading = "Encryption")]
 pub(crate) struct KeyArguments {
     /// The file with the key of an encrypted database, 64 hexadecimal digits; also $STEMMA_KEY_FILE
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub(crate) key_file: Option<String>,
     /// Ask for the passphrase of an encrypted database
-    #[arg(long, global = true, conflicts_with = "key_file")]
+    #[arg(long, global = true, conflicts_with = "key_file", hide_short_help = true)]
     pub(crate) passphrase: bool,
 }
 

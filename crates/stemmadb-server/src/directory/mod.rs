@@ -229,8 +229,8 @@ impl Directory {
         .await
     }
 
-    /// Creates the database `name` with files that `fill` puts into a directory that does not exist yet. A failure, or a
-    /// crash before the files are complete, leaves nothing behind.
+    /// Creates the database `name` with files that `fill` puts into a directory that does not exist yet. A failure, or
+    /// a crash before the files are complete, leaves nothing behind.
     ///
     /// # Errors
     /// As [`Directory::create_with`]; those of `fill`.
@@ -270,8 +270,8 @@ impl Directory {
         flushed.map_err(|error| io_failure("flush", &self.path, &error))
     }
 
-    /// A name for the files of a database that is not complete yet. Whatever is there is removed when the returned value
-    /// is dropped, or else at the next start.
+    /// A name for the files of a database that is not complete yet. Whatever is there is removed when the returned
+    /// value is dropped, or else at the next start.
     ///
     /// # Errors
     /// 503 if the directory can't be written.

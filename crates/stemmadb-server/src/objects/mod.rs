@@ -1,8 +1,8 @@
 //! Backups in buckets of S3 and of stores that are compatible with it.
 //!
-//! An object of up to [`PART_BYTES`] is put by one request, a larger one in parts. A store's answer is not trusted: what
-//! was put is asked for before a manifest refers to it, a manifest is read back, and a store that replaces an object
-//! although it was told to create it is refused, since two writers could overwrite each other's backups there.
+//! An object of up to [`PART_BYTES`] is put by one request, a larger one in parts. A store's answer is not trusted:
+//! what was put is asked for before a manifest refers to it, a manifest is read back, and a store that replaces an
+//! object although it was told to create it is refused, since two writers could overwrite each other's backups there.
 
 mod client;
 mod reader;
@@ -70,9 +70,9 @@ pub struct ObjectTarget {
 
 impl ObjectTarget {
     /// The bucket and prefix of `s3://bucket/prefix`, reached as the environment says: `AWS_ENDPOINT_URL`,
-    /// `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_CA_BUNDLE` and the other usual variables. Without
-    /// keys, the credentials of the machine or container are used. `AWS_TIMEOUT` is how long the store may stay silent,
-    /// such as `60s`, the default. Sends no request.
+    /// `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_CA_BUNDLE` and the other usual variables.
+    /// Without keys, the credentials of the machine or container are used. `AWS_TIMEOUT` is how long the store may stay
+    /// silent, such as `60s`, the default. Sends no request.
     ///
     /// # Errors
     /// `Invalid` if the URL or a variable is not valid.
@@ -258,7 +258,8 @@ impl Target for ObjectTarget {
 
     fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         let created = self.create(name, bytes);
-        // A request whose answer was lost may have been carried out, and then repeated in vain. Only what is stored counts.
+        // A request whose answer was lost may have been carried out, and then repeated in vain. Only what is stored
+        // counts.
         let stored = self.read_if_any(name);
         match (created, stored) {
             (_, Ok(Some(stored))) if stored == bytes => Ok(true),

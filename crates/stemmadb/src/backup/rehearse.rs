@@ -25,10 +25,11 @@ pub struct RestoreCheck {
     pub error: Option<String>,
 }
 
-/// Restores the newest backup to a directory of its own below `directory`, checks the restored database, and removes it.
+/// Restores the newest backup to a directory of its own below `directory`, checks the restored database, and removes
+/// it.
 ///
-/// This is the proof that a backup can be restored. It needs as much space as the database, and costs copying, rebuilding
-/// the tree, and a check. What an interrupted check leaves is removed by the next one of the same target.
+/// This is the proof that a backup can be restored. It needs as much space as the database, and costs copying,
+/// rebuilding the tree, and a check. What an interrupted check leaves is removed by the next one of the same target.
 ///
 /// # Errors
 /// Those of [`restore`](super::restore()).

@@ -14,8 +14,9 @@ use crate::log::{Digest, history_name, segment_file_name};
 use crate::vfs::Vfs;
 use crate::{Error, ErrorKind, Result};
 
-/// Reads everything that is readable of the newest backup with an intact manifest, or of backup `number`, although files
-/// of it are damaged or missing, and passes it to `visit` as [`salvage_database`](crate::salvage::salvage_database) does.
+/// Reads everything that is readable of the newest backup with an intact manifest, or of backup `number`, although
+/// files of it are damaged or missing, and passes it to `visit` as
+/// [`salvage_database`](crate::salvage::salvage_database) does.
 ///
 /// The files are copied to a directory of their own below `directory`, and removed afterwards. Restore an older backup
 /// instead, if that is enough: [`restore`](super::restore()) never returns anything damaged.

@@ -48,8 +48,8 @@ pub struct BackupDamage {
     pub what: String,
 }
 
-/// Reads all backups in a target and reports every damaged or missing file. Those of encrypted databases are verified by
-/// the hashes in their manifests, which takes no key.
+/// Reads all backups in a target and reports every damaged or missing file. Those of encrypted databases are verified
+/// by the hashes in their manifests, which takes no key.
 ///
 /// # Errors
 /// `NotFound` if there are no backups; `Unavailable` if the target can't be read. Damage is not an error: it is listed

@@ -38,8 +38,8 @@ use crate::options::{Options, Progress};
 /// ```
 ///
 /// # Errors
-/// `NotFound` or `Invalid` if there is no database, or it is encrypted already; `Locked` if it is open; `WrongKey` if an
-/// interrupted call had another key; `Corrupt` if stored bytes are damaged; `Unavailable` if files can't be written.
+/// `NotFound` or `Invalid` if there is no database, or it is encrypted already; `Locked` if it is open; `WrongKey` if
+/// an interrupted call had another key; `Corrupt` if stored bytes are damaged; `Unavailable` if files can't be written.
 pub fn encrypt(path: impl AsRef<Path>, key: &EncryptionKey, progress: impl FnMut(Progress)) -> Result<()> {
     directory::begin_encryption(path.as_ref(), key)?;
     change(path.as_ref(), key, progress, true)

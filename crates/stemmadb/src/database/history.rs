@@ -54,8 +54,8 @@ impl<'a> History<'a> {
     /// Sets how much of the past is kept of the documents whose ids begin with `prefix`, such as those of a collection:
     /// `None` for as much as of all others. The longest prefix of an id counts.
     ///
-    /// [`Database::as_of`] reaches as far back as the retention of the database says. Documents of which less is kept are
-    /// missing from earlier states; those of which more is kept are found by [`History::revisions`] and
+    /// [`Database::as_of`] reaches as far back as the retention of the database says. Documents of which less is kept
+    /// are missing from earlier states; those of which more is kept are found by [`History::revisions`] and
     /// [`History::document_at`].
     ///
     /// ```
@@ -146,8 +146,8 @@ impl<'a> History<'a> {
         history::past_revisions(self.database.store(), id)
     }
 
-    /// A document as it was at a point in the past, found by its own revisions: also where the database as a whole can't
-    /// be read any more. `None` if it did not exist or was deleted then. Costs one read of the log for each later
+    /// A document as it was at a point in the past, found by its own revisions: also where the database as a whole
+    /// can't be read any more. `None` if it did not exist or was deleted then. Costs one read of the log for each later
     /// revision.
     ///
     /// ```
@@ -204,8 +204,9 @@ impl<'a> History<'a> {
         history::revert(store, self.database.durability, &query.into(), to)
     }
 
-    /// Sets every document that matches a query, here or in `copy`, to its state in `copy`, by new revisions: for example
-    /// to that of a restored backup. Documents that `copy` does not have are deleted. Returns how many documents changed.
+    /// Sets every document that matches a query, here or in `copy`, to its state in `copy`, by new revisions: for
+    /// example to that of a restored backup. Documents that `copy` does not have are deleted. Returns how many
+    /// documents changed.
     ///
     /// The changes are made in transactions of up to 200 documents. Replicas receive them like any others.
     ///

@@ -103,8 +103,8 @@ impl<'a> Maintenance<'a> {
         self.database.store().rekey(key)
     }
 
-    /// Encrypts everything in an encrypted database again, with a new database key; calls `progress` during it, counting
-    /// bytes of the log. The key that it is opened with stays as it is.
+    /// Encrypts everything in an encrypted database again, with a new database key; calls `progress` during it,
+    /// counting bytes of the log. The key that it is opened with stays as it is.
     ///
     /// The database can be read and written meanwhile. If it is interrupted, calling it again completes it. Costs
     /// reading and writing the database once.
@@ -157,7 +157,8 @@ impl<'a> Maintenance<'a> {
         Ok(follower)
     }
 
-    /// The continuous backups that [`Maintenance::follow`] has started, and how far each has come. Costs next to nothing.
+    /// The continuous backups that [`Maintenance::follow`] has started, and how far each has come. Costs next to
+    /// nothing.
     pub fn followers(&self) -> Vec<FollowStatus> {
         let followers = self.database.handle.followers.lock().clone();
         followers.iter().filter_map(|follower| Some(follower.upgrade()?.status())).collect()

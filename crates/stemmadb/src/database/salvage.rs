@@ -16,8 +16,9 @@ use crate::options::Options;
 /// reads of the log, and memory for one segment and some tens of bytes per revision.
 ///
 /// # Errors
-/// `KeyRequired` if it is encrypted; `NotFound` or `Invalid` if there is no database; `Locked` if another process writes it; `Unavailable` if its
-/// directory can't be read; errors of `visit`. Damage is not an error: it is listed in the report.
+/// `KeyRequired` if it is encrypted; `NotFound` or `Invalid` if there is no database; `Locked` if another process
+/// writes it; `Unavailable` if its directory can't be read; errors of `visit`. Damage is not an error: it is listed in
+/// the report.
 pub fn salvage_database(path: impl AsRef<Path>, visit: impl FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
     salvage(path.as_ref(), Options::new().encryption.as_ref(), visit)
 }

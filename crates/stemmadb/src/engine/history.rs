@@ -9,8 +9,8 @@
 //! - The floor rises in the tree before what it excludes is removed.
 //! - The floor never rises above a pinned sequence, nor above that of a past snapshot in use.
 //!
-//! Documents whose ids have a prefix with a retention of its own have no part in the floor: what their retention removes
-//! is missing from the states of before.
+//! Documents whose ids have a prefix with a retention of its own have no part in the floor: what their retention
+//! removes is missing from the states of before.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -300,8 +300,8 @@ impl Store {
         .with_hint("what was replaced before that is removed; `History::keep` sets how much is kept"))
     }
 
-    /// Reclaims history that the retention does not cover any more. Of the files that may have some of it beside what is
-    /// kept, at most `file_count` are examined: they take turns. Call with `compaction` locked.
+    /// Reclaims history that the retention does not cover any more. Of the files that may have some of it beside what
+    /// is kept, at most `file_count` are examined: they take turns. Call with `compaction` locked.
     pub(super) fn reclaim_history(&self, file_count: usize) -> Result<()> {
         self.remove_old_history()?;
         if !self.history_rules().is_mixed() {

@@ -1,7 +1,7 @@
 //! The file with the keys of an encrypted database: reading and replacing it.
 //!
-//! Invariants: the file exists before anything is encrypted with its keys, and as long as anything is. It is replaced at
-//! once, by a flushed file that is renamed.
+//! Invariants: the file exists before anything is encrypted with its keys, and as long as anything is. It is replaced
+//! at once, by a flushed file that is renamed.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Changing the encryption of a database: every file is written again as new files are, with another key, with the first
-//! one, or without any.
+//! Changing the encryption of a database: every file is written again as new files are, with another key, with the
+//! first one, or without any.
 //!
 //! The log is relocated by compaction, segment by segment; runs are merged; history and contents are copied. So a crash
 //! leaves a database that works, with some files in either form, and doing it again completes it. Until then the key
@@ -17,7 +17,8 @@ impl Store {
     /// Has the database opened with another key from now on. Writes one small file.
     ///
     /// # Errors
-    /// `Invalid` if the database is not encrypted; those of reading the key; `Unavailable` if the file can't be written.
+    /// `Invalid` if the database is not encrypted; those of reading the key; `Unavailable` if the file can't be
+    /// written.
     pub(crate) fn rekey(&self, key: &EncryptionKey) -> Result<()> {
         let keyring = self.keyring()?;
         self.parts.refuse_if_closed()?;

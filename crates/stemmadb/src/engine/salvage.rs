@@ -1,10 +1,11 @@
 //! Salvage: recovers what is readable from a damaged database. That is every record of the log and of the history files
-//! whose own checksum is right, and every attachment content that is intact. It changes nothing on disk. Of the tree, it only uses the names of
-//! fields and the dictionaries of compressed bodies whose records are damaged, if the tree can be read.
+//! whose own checksum is right, and every attachment content that is intact. It changes nothing on disk. Of the tree,
+//! it only uses the names of fields and the dictionaries of compressed bodies whose records are damaged, if the tree
+//! can be read.
 //!
-//! It makes two passes over history files and log: the first collects the shape names and the revisions that are known not to be
-//! leaves; the second reports records. If some revisions have parents that no record describes, a pass in between looks
-//! for those parents.
+//! It makes two passes over history files and log: the first collects the shape names and the revisions that are known
+//! not to be leaves; the second reports records. If some revisions have parents that no record describes, a pass in
+//! between looks for those parents.
 
 mod lineage;
 mod surviving;

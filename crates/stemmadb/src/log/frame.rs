@@ -198,8 +198,8 @@ impl FrameFormat {
         bytes
     }
 
-    /// The only format of this version, with this key, with which these bytes are a valid header at `position`: computes
-    /// the checksum backwards.
+    /// The only format of this version, with this key, with which these bytes are a valid header at `position`:
+    /// computes the checksum backwards.
     pub(super) fn of_header(version: Version, key: u32, position: LogPosition, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..version.header_bytes() as usize)?;
         let covered = version.checksums_at() + 4;

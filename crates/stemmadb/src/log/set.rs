@@ -78,8 +78,8 @@ impl SegmentSet {
         self.log.read_since(&self.list, position, bytes, out)
     }
 
-    /// As [`SegmentSet::read`], a range with these records, each given by its start in the range and its length. Only the
-    /// bytes of the records are defined.
+    /// As [`SegmentSet::read`], a range with these records, each given by its start in the range and its length. Only
+    /// the bytes of the records are defined.
     ///
     /// # Errors
     /// Those of [`SegmentSet::read`].

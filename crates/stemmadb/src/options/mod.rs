@@ -234,8 +234,8 @@ impl Options {
 
     /// Sets the key of an encrypted database. A database that does not exist yet is created encrypted.
     ///
-    /// Everything is encrypted: documents, index, attachments, history, and the backups that are made. Writes take a few
-    /// percent longer, reads of cached documents as long as otherwise. See
+    /// Everything is encrypted: documents, index, attachments, history, and the backups that are made. Writes take a
+    /// few percent longer, reads of cached documents as long as otherwise. See
     /// [`EncryptionKey`](crate::cipher::EncryptionKey) for an example, and
     /// [`encrypt`](crate::encryption::encrypt) for a database that exists.
     ///

@@ -11,9 +11,9 @@
 //!
 //! A checksum is XXH3-128 of the list, seeded with the offset of the record.
 //!
-//! If the tree is encrypted, the uppermost bit of the version is set. The list is encrypted, its authentication tag takes
-//! the place of the checksum, and between them are the number of the database key (4 bytes) and a random number (16
-//! bytes): each record has a data key of its own.
+//! If the tree is encrypted, the uppermost bit of the version is set. The list is encrypted, its authentication tag
+//! takes the place of the checksum, and between them are the number of the database key (4 bytes) and a random number
+//! (16 bytes): each record has a data key of its own.
 //!
 //! Each record has the whole list, so a damaged record among others does no harm.
 //!

@@ -14,9 +14,9 @@
 //!
 //! Every block, the filter, the index and the properties are each followed by a byte that names their encoding and by a
 //! 16-byte checksum: XXH3-128 of the bytes and the encoding, seeded with the number of the file and the offset of the
-//! bytes in it. In an encrypted file, an authentication tag takes the same place: it covers the encoding and, as part of
-//! key and nonce, the number and the offset. The manifest repeats the checksum of the properties,
-//! so that a file can't be replaced by another with the same number.
+//! bytes in it. In an encrypted file, an authentication tag takes the same place: it covers the encoding and, as part
+//! of key and nonce, the number and the offset. The manifest repeats the checksum of the properties, so that a file
+//! can't be replaced by another with the same number.
 //!
 //! The encoding of a block is 0 (as it is) or a method of `compression`. Filter and index are stored as they are, and
 //! so are the properties, whose encoding is the compression that the file was written with.

@@ -199,8 +199,8 @@ impl<V: View> ViewQuery<V> {
         self
     }
 
-    /// Reads the view as of a snapshot, also one of the [past](crate::Database::as_of): the rows that today's definition
-    /// gives for the documents of then. [`ViewQuery::within`] has precedence.
+    /// Reads the view as of a snapshot, also one of the [past](crate::Database::as_of): the rows that today's
+    /// definition gives for the documents of then. [`ViewQuery::within`] has precedence.
     ///
     /// The result is computed for this query and not stored: costs reading and mapping each document that was changed
     /// since, besides what the query costs.

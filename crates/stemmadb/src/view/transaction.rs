@@ -1,7 +1,8 @@
 //! Views at a sequence other than the newest: within a transaction, including its own writes, and as of the past.
 //!
-//! The view's newest state is updated, in memory and for this one reading, to the sequence of a snapshot. If the view is
-//! ahead of it, documents written since are mapped in their earlier state. Then a transaction's own writes are mapped.
+//! The view's newest state is updated, in memory and for this one reading, to the sequence of a snapshot. If the view
+//! is ahead of it, documents written since are mapped in their earlier state. Then a transaction's own writes are
+//! mapped.
 
 use std::sync::Arc;
 

@@ -22,8 +22,8 @@ impl<'a> Survivors<'a> {
         Ok(Survivors { vfs, log: DamagedLog::find(vfs)? })
     }
 
-    /// Visits all records with their ranges: those of the history files, which were replaced, and then those of the log.
-    /// Returns the gaps between them. Can be called repeatedly.
+    /// Visits all records with their ranges: those of the history files, which were replaced, and then those of the
+    /// log. Returns the gaps between them. Can be called repeatedly.
     ///
     /// # Errors
     /// Errors of `visit`; `Unavailable` if a directory can't be listed.
