@@ -183,7 +183,8 @@ fn newer_format_is_refused_and_unchanged() {
     let copy = copy_of(VERSION, &directory);
     for file in segments(&copy) {
         let mut bytes = std::fs::read(&file).unwrap();
-        bytes[8..12].copy_from_slice(&(VERSION + 1).to_be_bytes());
+        // The next version is that of encrypted segments.
+        bytes[8..12].copy_from_slice(&(VERSION + 2).to_be_bytes());
         let checksum = crc32c::crc32c(&bytes[..60]);
         bytes[60..64].copy_from_slice(&checksum.to_be_bytes());
         std::fs::write(&file, bytes).unwrap();

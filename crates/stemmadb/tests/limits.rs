@@ -275,7 +275,9 @@ fn can_mount() -> bool {
 fn on_small_disk(megabytes: u32, name: &str) {
     if !can_mount() {
         // Not captured, unlike `println!`: a skipped test is reported also if it passes.
-        writeln!(std::io::stderr(), "{name}: skipped, mounting is not possible here (unshare -rm)").unwrap();
+        std::io::stderr()
+            .write_all(format!("{name}: skipped, mounting is not possible here (unshare -rm)\n").as_bytes())
+            .unwrap();
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -440,7 +440,9 @@ fn replaced_revisions_are_salvaged_from_history_files() {
     assert!(in_history > 200 && (0..300).all(|number| all.contains(&newest(number))), "{in_history}");
 
     // The newest revisions are damaged.
-    let history: Vec<PathBuf> = path.join("history").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut history: Vec<PathBuf> =
+        path.join("history").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    history.sort_by_key(|file| std::cmp::Reverse(file.metadata().unwrap().len()));
     for segment in path.join("log").read_dir().unwrap().map(|entry| entry.unwrap().path()) {
         let mut bytes = std::fs::read(&segment).unwrap();
         let starts: Vec<usize> =

@@ -242,11 +242,9 @@ fn failing_or_killing_system_call_loses_nothing_acknowledged() {
         let is_required = std::env::var_os("CI").is_some();
         assert!(!is_required, "strace is missing, or may not trace here: apt-get install strace");
         // Not captured, unlike `println!`: a skipped test is reported also if it passes.
-        writeln!(
-            std::io::stderr(),
-            "syscalls: skipped, strace is missing or may not trace here (apt-get install strace)"
-        )
-        .unwrap();
+        std::io::stderr()
+            .write_all(b"syscalls: skipped, strace is missing or may not trace here (apt-get install strace)\n")
+            .unwrap();
         return;
     }
     let stride = number_from("STEMMA_SYSCALL_STRIDE", 11) as usize;

@@ -383,7 +383,7 @@ mod tests {
             let (found, path) = parse(url).unwrap();
             assert_eq!((&*found, path.as_ref()), (bucket, prefix), "{url}");
         }
-        for url in ["s3://", "s3:///x", "s3://user:secret@backups/x", "s3://a//b", "s3://a/../b", "http://a/b"] {
+        for url in ["s3://", "s3:///x", "s3://user:secret@backups/x", "s3://a/../b", "http://a/b"] {
             assert_eq!(parse(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
         }
     }

@@ -50,13 +50,13 @@ pub(super) enum Sums {
     /// CRC32C of each.
     Checksums(Vec<u8>),
     /// The tag of each, and how they are encrypted.
-    Tags(Vec<u8>, BlobCipher),
+    Tags(Vec<u8>, Box<BlobCipher>),
 }
 
 impl Sums {
     pub(super) fn new(cipher: Option<BlobCipher>) -> Self {
         match cipher {
-            Some(cipher) => Sums::Tags(Vec::new(), cipher),
+            Some(cipher) => Sums::Tags(Vec::new(), Box::new(cipher)),
             None => Sums::Checksums(Vec::new()),
         }
     }
@@ -171,7 +171,7 @@ pub(super) fn read(vfs: &dyn Vfs, file: &dyn VfsFile, digest: &Digest) -> io::Re
         return Err(refused("its end is not what was written, or is that of another content"));
     }
     end.truncate(sums_bytes as usize);
-    Ok((length, Sums::Tags(end, BlobCipher { key, key_number, salt })))
+    Ok((length, Sums::Tags(end, Box::new(BlobCipher { key, key_number, salt }))))
 }
 
 fn wrong() -> io::Error {
