@@ -99,7 +99,7 @@ fn traces() -> Vec<Vec<u8>> {
     for content in [SECRET.repeat(20).into_bytes(), large_file()] {
         let digest = db.files().store(&mut &content[..]).unwrap().digest();
         traces.push(digest.to_string().into_bytes());
-        traces.push(digest.to_string()[2..].as_bytes().to_vec());
+        traces.push(digest.to_string().as_bytes()[2..].to_vec());
         traces.push(digest.as_bytes().to_vec());
     }
     traces

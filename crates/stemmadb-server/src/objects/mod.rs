@@ -179,7 +179,7 @@ impl ObjectTarget {
             (Ok(()) | Err(StoreError::AlreadyExists { .. }), Some(_)) => {
                 let what = format!("{} replaces objects that must only be created: it ignores If-None-Match", self.url);
                 return Err(Error::invalid(what).with_hint(
-                    "two writers could overwrite each other's backups there: use another store, or a newer version of it",
+                    "two writers could overwrite each other's backups there: use another store, or a newer version",
                 ));
             }
             (Err(error), _) => return Err(self.failed("create", &name, error)),
