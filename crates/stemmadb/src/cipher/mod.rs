@@ -106,6 +106,7 @@ pub(crate) struct Place {
 #[derive(Clone)]
 pub struct EncryptionKey(Source);
 
+#[cfg_attr(not(feature = "encryption"), expect(dead_code, reason = "only the feature reads keys"))]
 #[derive(Clone)]
 enum Source {
     File(PathBuf),

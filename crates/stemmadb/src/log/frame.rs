@@ -51,7 +51,7 @@ pub(super) const TIME_END: u64 = 1 << 56;
 /// The longest frame header of all versions.
 const HEADER_BYTES_MAX: usize = 56;
 
-pub(super) type HeaderBytes = SmallVec<[u8; HEADER_BYTES_MAX]>;
+pub(super) type HeaderBytes = SmallVec<[u8; 64]>;
 
 /// The version of a segment's format. Segments of older versions are read, and not continued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl FrameFormat {
     }
 
     /// What the tag of a header covers.
-    pub(super) fn authenticated(self, header: &FrameHeader) -> SmallVec<[u8; 40]> {
+    pub(super) fn authenticated(self, header: &FrameHeader) -> SmallVec<[u8; 64]> {
         let mut bytes = SmallVec::new();
         bytes.extend_from_slice(&((header.kind as u32) << 30 | header.payload_bytes).to_be_bytes());
         bytes.extend_from_slice(&header.durable.to_be_bytes());
