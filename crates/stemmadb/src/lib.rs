@@ -153,7 +153,7 @@ pub mod open_files {
 
 /// Encryption at rest: keys, and encrypting and decrypting databases that exist.
 ///
-/// A database is created encrypted if its [`Options`](crate::Options) have a key. See the
+/// A database is created encrypted if its [`Options`] have a key. See the
 /// [guide](https://github.com/) for what is encrypted and what is not.
 pub mod encryption {
     pub use crate::cipher::EncryptionKey;

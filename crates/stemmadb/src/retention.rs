@@ -27,7 +27,7 @@ pub enum Retention {
     For(Duration),
     /// Of each document, this many of its replaced revisions, the newest ones. The whole database can be read as of a
     /// sequence until the next compaction only, its documents as of earlier ones:
-    /// [`History::revision_at`](crate::handles::History::revision_at).
+    /// [`History::document_at`](crate::handles::History::document_at).
     Revisions(u32),
     /// History files take at most this many bytes; the oldest are removed.
     Bytes(u64),

@@ -13,7 +13,8 @@
 //! | 32 | | payload, then zeros to the next multiple of 8 |
 //!
 //! In encrypted segments, session (8) and authentication tag (16) of the header precede the two checksums. The tag
-//! covers the fields above it and the checksum of the payload, whose records have tags of their own ([`cipher`]).
+//! covers the fields above it and the checksum of the payload, whose records have tags of their own
+//! ([`cipher`](super::cipher)).
 //!
 //! Invariants:
 //! - A frame is valid only at the position it was written for, so bytes from a recycled file's previous use are never

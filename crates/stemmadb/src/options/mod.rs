@@ -236,7 +236,7 @@ impl Options {
     ///
     /// Everything is encrypted: documents, index, attachments, history, and the backups that are made. Writes take a
     /// few percent longer, reads of cached documents as long as otherwise. See
-    /// [`EncryptionKey`](crate::cipher::EncryptionKey) for an example, and
+    /// [`EncryptionKey`] for an example, and
     /// [`encrypt`](crate::encryption::encrypt) for a database that exists.
     ///
     /// Opening returns `KeyRequired` if the database is encrypted and no key is set, `WrongKey` if another one is, and

@@ -152,7 +152,7 @@ impl ProgramQuery {
         self
     }
 
-    /// Reads the view as of a snapshot; see [`ViewQuery::as_of`](crate::views::ViewQuery::as_of).
+    /// Reads the view as of a snapshot; see [`ViewQuery::as_of`](crate::ViewQuery::as_of).
     pub fn as_of(mut self, snapshot: &Snapshot) -> Self {
         self.as_of = Some(snapshot.clone());
         self
