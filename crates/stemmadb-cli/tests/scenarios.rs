@@ -109,8 +109,9 @@ fn run(command: &str, directory: &Path) -> Vec<String> {
     let binary = Path::new(env!("CARGO_BIN_EXE_stemma"));
     let mut search = vec![binary.parent().unwrap().to_path_buf()];
     search.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    let output = Command::new("sh")
-        .args(["-c", command])
+    // A command that waits for what never happens ends as a difference, with status 124.
+    let output = Command::new("timeout")
+        .args(["-k", "10", "300", "sh", "-c", command])
         .current_dir(directory)
         .env("PATH", std::env::join_paths(search).unwrap())
         .env("XDG_STATE_HOME", directory.join(".state"))
