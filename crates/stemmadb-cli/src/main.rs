@@ -45,7 +45,11 @@ fn main() -> ExitCode {
     }
     let outcome = Arguments::try_parse().map_err(clap_failure).and_then(|Arguments { command, key }| {
         commands::use_key(&key, &command)?;
-        commands::run(&command, None)
+        let run = || commands::run(&command, None);
+        match std::env::var("STEMMA_AUTHOR") {
+            Ok(author) => stemmadb::past::writing_as(&author, run),
+            Err(_) => run(),
+        }
     });
     let exit = match outcome {
         Ok(()) => Exit::Done,

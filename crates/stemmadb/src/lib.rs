@@ -142,6 +142,7 @@ pub mod handles {
 
 /// Reading the past, and how much of it is kept: see [`History`](handles::History).
 pub mod past {
+    pub use crate::engine::writing_as;
     pub use crate::history::{At, Difference, Differences, PastRevision};
     pub use crate::retention::Retention;
 }

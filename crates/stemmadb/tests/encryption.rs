@@ -496,6 +496,38 @@ fn damaged_encrypted_database_is_salvaged_around_the_damage() {
 }
 
 #[test]
+fn damaged_encrypted_backup_is_salvaged_around_the_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open_with(directory.path().join("library.stemma"), encrypted(1)).unwrap();
+    for number in 0..100 {
+        db.insert(&format!("document-{number}"), &json!({"number": number})).unwrap();
+    }
+    let target = DirectoryTarget::create(directory.path().join("backups")).unwrap();
+    db.maintenance().backup_with(&target, &BackupOptions::new(), |_| ()).unwrap();
+    let files = std::fs::read_dir(directory.path().join("backups/files")).unwrap();
+    let segment =
+        files.map(|entry| entry.unwrap().path()).find(|path| path.to_string_lossy().contains("-log-")).unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 10].fill(0x55);
+    std::fs::write(&segment, &bytes).unwrap();
+    let salvage = |key: Option<EncryptionKey>| {
+        let mut count = 0;
+        let report = backup::salvage(&target, None, directory.path(), key.as_ref(), |item| {
+            count += u64::from(matches!(item, stemmadb::salvage::Salvaged::Revision(_)));
+            Ok(())
+        });
+        report.map(|_| count)
+    };
+    let count = salvage(Some(key(1))).unwrap();
+    assert!((95..100).contains(&count), "{count} found");
+    assert_eq!(salvage(Some(key(2))).unwrap_err().kind(), ErrorKind::WrongKey);
+    assert_eq!(salvage(None).unwrap_err().kind(), ErrorKind::KeyRequired);
+    let left = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name.to_string_lossy().contains("salvage")).count(), 0);
+}
+
+#[test]
 fn encrypted_database_in_memory_works() {
     let db = Database::in_memory_with(encrypted(1)).unwrap();
     fill(&db, 60).unwrap();

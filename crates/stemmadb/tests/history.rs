@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stemmadb::past::{At, Difference, Retention};
+use stemmadb::past::{At, Difference, Retention, writing_as};
 use stemmadb::testing::Random;
 use stemmadb::{
     Clock, Database, Document, Durability, Edit, Emitter, ErrorKind, Options, Reduction, Sequence, Snapshot, View,
@@ -433,6 +433,43 @@ fn replace_all(db: &Database, ids: &[&str], count: u64) {
         }
     }
     db.maintenance().compact().unwrap();
+}
+
+#[test]
+fn authors_are_recorded_while_history_is_kept() {
+    let db = Database::in_memory_with(options(&Clock::fixed_at(0))).unwrap();
+    let authors = || {
+        let revisions = db.history().revisions("emma").unwrap();
+        revisions.into_iter().map(|revision| revision.author.unwrap_or_default()).collect::<Vec<_>>()
+    };
+    writing_as("nobody", || db.insert("emma", &json!({"n": 0}))).unwrap();
+    assert_eq!(authors(), [""]);
+    db.history().keep(Retention::Everything).unwrap();
+    writing_as("jane", || {
+        db.upsert("emma", &json!({"n": 1})).unwrap();
+        let panicked = std::panic::catch_unwind(|| writing_as("mary", || panic!("an expected panic")));
+        assert!(panicked.is_err());
+        db.write(|transaction| transaction.upsert("emma", &json!({"n": 2}))).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| db.upsert("emma", &json!({"n": 3})).unwrap()).join().unwrap());
+        writing_as("åsa", || db.bulk(vec![edit(&db, 4)])).unwrap();
+        db.optimistic(|attempt| attempt.upsert("emma", &json!({"n": 5}))).unwrap();
+    });
+    db.upsert("emma", &json!({"n": 6})).unwrap();
+    let expected = ["", "jane", "åsa", "", "jane", "jane", ""];
+    assert_eq!(authors(), expected);
+    // Also of a leaf that was moved, and in history files.
+    churn(&db, 2);
+    assert!(db.history().byte_count() > 0);
+    assert_eq!(authors(), expected);
+    let refused = writing_as(&"x".repeat(257), || db.upsert("emma", &json!({"n": 7})));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(authors(), expected);
+}
+
+fn edit(db: &Database, n: u64) -> Edit {
+    let parent = Some(*db.get("emma").unwrap().unwrap().revision());
+    let body = stemmadb::Value::parse(json!({"n": n}).to_string()).unwrap();
+    Edit::Put { id: "emma".parse().unwrap(), parent, deleted: false, body, files: Vec::new() }
 }
 
 #[test]

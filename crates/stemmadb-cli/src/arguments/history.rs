@@ -27,7 +27,8 @@ fn parse_at(text: &str) -> Result<At, String> {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma log library.stemma emma\n  \
-    stemma log library.stemma emma --docs --pretty")]
+    stemma log library.stemma emma --docs --pretty\n\n\
+    While the database keeps history, commands that write record $STEMMA_AUTHOR as the author.")]
 pub(crate) struct Log {
     /// The database directory
     pub(crate) database: PathBuf,

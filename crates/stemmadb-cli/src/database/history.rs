@@ -25,6 +25,9 @@ impl Database {
             row.insert("time", revision.time.map_or(Value::Null, |time| Value::from(format_time(time))));
             row.insert("rev", revision.document.revision().to_string());
             row.insert("deleted", revision.document.is_deleted());
+            if let Some(author) = revision.author {
+                row.insert("author", author);
+            }
             if with_bodies {
                 row.insert("doc", Value::Object(document_object(&revision.document)?));
             }

@@ -38,8 +38,9 @@ pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(SalvagedItem) -> Result
         })
     };
     let outcome = match (has_backups(path), encryption::key()) {
-        (true, _) => {
-            stemmadb::backup::salvage(&*stemmadb_server::backup_target(path, false)?, None, std::env::temp_dir(), take)
+        (true, key) => {
+            let target = stemmadb_server::backup_target(path, false)?;
+            stemmadb::backup::salvage(&*target, None, std::env::temp_dir(), key, take)
         }
         (false, Some(key)) => stemmadb::salvage::salvage_encrypted_database(path, key, take),
         (false, None) => stemmadb::salvage::salvage_database(path, take),

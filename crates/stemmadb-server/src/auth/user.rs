@@ -27,4 +27,12 @@ impl User {
     pub(crate) fn is_server_admin(&self) -> bool {
         self.roles.iter().any(|role| role == ADMIN_ROLE)
     }
+
+    /// Runs writes, with the user as their author.
+    pub(crate) fn writing<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.name {
+            Some(name) => stemmadb::past::writing_as(name, write),
+            None => write(),
+        }
+    }
 }

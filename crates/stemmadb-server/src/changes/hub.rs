@@ -25,8 +25,9 @@ use crate::directory::ServedDatabase;
 use crate::error::Result;
 use crate::http::notified_read;
 
-/// The pause after a read for each feed that it woke, and for each group whose filter it evaluated.
-const PAUSE_PER_FEED: Duration = Duration::from_micros(50);
+/// The pause after a read for each feed that it woke, and for each group whose filter it evaluated: about ten times as
+/// long as the processor needs for one, so that notifications take about a tenth of a core.
+const PAUSE_PER_FEED: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The pause after a failed read. The feeds read for themselves then, and report the error.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);

@@ -115,6 +115,9 @@ pub(crate) async fn history(call: Call) -> Result<HttpResponse> {
                 "time": seconds.map(format_rfc3339),
                 "time_us": since.map(|since| since.as_micros() as u64),
             });
+            if let Some(author) = &revision.author {
+                object["author"] = json!(author);
+            }
             if include_docs {
                 object["doc"] = serde_json::from_str(&revision.document.to_json()?).unwrap_or_default();
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stemmadb::{DeltaEvent, Sequence, Watch};
+use stemmadb::{Delta, DeltaEvent, Sequence, Watch};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -219,12 +219,20 @@ impl WatchSession {
                 return Err(SessionCheck::refusal().into());
             }
             let (writer, since, is_window) = (self.writer.clone(), self.sent_sequence, self.request.window.is_some());
-            let update;
-            (watch, update) = notified_read(move || {
-                let update = next_deltas(&mut watch, &writer, since, is_window)?;
-                Ok((watch, update))
-            })
-            .await?;
+            let mut update = WatchUpdate::None;
+            if !is_window {
+                // Waking another thread for what is in memory would take longer than to write it.
+                let next = |watch: &mut Watch| Ok(watch.next_in_memory(BATCH_BYTES));
+                update = next_deltas(&mut watch, &writer, since, is_window, next)?;
+            }
+            if matches!(update, WatchUpdate::None) {
+                (watch, update) = notified_read(move || {
+                    let next = |watch: &mut Watch| watch.next_within(Duration::ZERO);
+                    let update = next_deltas(&mut watch, &writer, since, is_window, next)?;
+                    Ok((watch, update))
+                })
+                .await?;
+            }
             match update {
                 // A watch of a closed database returns no delta either.
                 WatchUpdate::None if self.served.is_closed() => return Err(WatchEnd::Closed),
@@ -261,16 +269,19 @@ fn next_batch(messages: &mut MessageIter) -> Result<(Vec<WatchMessage>, bool)> {
     Ok((batch, true))
 }
 
-/// Reads the available deltas, up to the size of a batch. Blocks.
-fn next_deltas(watch: &mut Watch, writer: &MessageWriter, since: Sequence, is_window: bool) -> Result<WatchUpdate> {
+/// Reads the deltas that `next` returns, up to the size of a batch. Blocks if `next` does.
+fn next_deltas(
+    watch: &mut Watch,
+    writer: &MessageWriter,
+    since: Sequence,
+    is_window: bool,
+    next: impl Fn(&mut Watch) -> stemmadb::Result<Option<Delta>>,
+) -> Result<WatchUpdate> {
     let snapshot = writer.served.database().snapshot()?;
     let (mut messages, mut byte_count, mut reached) = (Vec::new(), 0, since);
-    let (mut has_changes, mut has_more) = (false, true);
+    let mut has_changes = false;
     while byte_count < BATCH_BYTES {
-        let Some(delta) = watch.next_within(Duration::ZERO)? else {
-            has_more = false;
-            break;
-        };
+        let Some(delta) = next(watch)? else { break };
         // A resync may have sent newer changes than the watch has delivered.
         if delta.sequence() <= since {
             continue;
@@ -297,7 +308,7 @@ fn next_deltas(watch: &mut Watch, writer: &MessageWriter, since: Sequence, is_wi
     Ok(match (has_changes, is_window) {
         (false, _) => WatchUpdate::None,
         (true, true) => WatchUpdate::Resync,
-        (true, false) => WatchUpdate::Deltas(messages, reached, has_more),
+        (true, false) => WatchUpdate::Deltas(messages, reached, watch.has_unread()),
     })
 }
 

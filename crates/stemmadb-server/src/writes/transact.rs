@@ -71,7 +71,8 @@ pub(crate) fn transact(
     if !refused.is_empty() {
         return Ok(TransactOutcome::Refused(refused));
     }
-    let written = served.database().with_durability(options.durability).optimistic(|attempt| {
+    let database = served.database().with_durability(options.durability);
+    let attempt = |attempt: &mut Attempt<'_>| {
         refused.clear();
         for (index, check) in checks.iter().enumerate() {
             refused.extend(check.evaluate(index, attempt)?);
@@ -93,7 +94,8 @@ pub(crate) fn transact(
             }
         }
         if refused.is_empty() { Ok(written) } else { Err(Error::conflict("a document or a check was rejected")) }
-    });
+    };
+    let written = options.validator.user.writing(|| database.optimistic(attempt));
     match written {
         Err(_) if !refused.is_empty() => Ok(TransactOutcome::Refused(refused)),
         Err(error) => Err(write_failure(error)),

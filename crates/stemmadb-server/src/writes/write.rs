@@ -58,7 +58,8 @@ pub(crate) fn write(
         };
         written.push(WriteResult { id, outcome });
     }
-    let outcomes = served.database().with_durability(options.durability).bulk(edits)?;
+    let database = served.database().with_durability(options.durability);
+    let outcomes = options.validator.user.writing(|| database.bulk(edits))?;
     if written.iter().any(|written| written.id.starts_with("_design/")) {
         served.extension::<Validators>().invalidate();
     }

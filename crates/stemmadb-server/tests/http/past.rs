@@ -39,6 +39,8 @@ fn routes_read_as_of_a_sequence() {
         history["stored"].as_array().unwrap().iter().map(|stored| &stored["doc"]["year"]).collect();
     assert_eq!(years, [1815, 1816]);
     assert!(history["stored"][0]["time_us"].as_u64() > history["stored"][1]["time_us"].as_u64());
+    let authors: Vec<_> = history["stored"].as_array().unwrap().iter().map(|stored| &stored["author"]).collect();
+    assert_eq!(authors, [&Value::Null, &Value::Null], "no history is kept");
     for (as_of, status) in [("yesterday", 400), ("999", 400), ("2026-11-24", 400)] {
         assert_eq!(server.get(&format!("/library/emma?as_of={as_of}")).status, status, "{as_of}");
     }

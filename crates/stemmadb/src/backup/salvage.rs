@@ -9,7 +9,8 @@ use super::manifest::{self, FileEntry, Manifest};
 use super::target::Target;
 use super::transfer::write_all;
 use super::verify::no_backups;
-use crate::engine::{self, SalvageReport, Salvaged};
+use crate::cipher::{EncryptionKey, KEY_FILE};
+use crate::engine::{self, SalvageReport, Salvaged, key_file};
 use crate::log::{Digest, history_name, segment_file_name};
 use crate::vfs::Vfs;
 use crate::{Error, ErrorKind, Result};
@@ -18,16 +19,20 @@ use crate::{Error, ErrorKind, Result};
 /// files of it are damaged or missing, and passes it to `visit` as
 /// [`salvage_database`](crate::salvage::salvage_database) does.
 ///
+/// `key` is that of an encrypted database, whose key file must be intact.
+///
 /// The files are copied to a directory of their own below `directory`, and removed afterwards. Restore an older backup
 /// instead, if that is enough: [`restore`](super::restore()) never returns anything damaged.
 ///
 /// # Errors
-/// `NotFound` if there is no such backup; `Corrupt` if every manifest is damaged; `Unavailable` if `directory` can't be
-/// written; errors of `visit`. Damage is not an error: it is listed in the report.
+/// `NotFound` if there is no such backup; `Corrupt` if every manifest is damaged; `KeyRequired` or `WrongKey` if the
+/// database is encrypted; `Unavailable` if `directory` can't be written; errors of `visit`. Damage is not an error: it
+/// is listed in the report.
 pub fn salvage(
     target: &dyn Target,
     number: Option<u64>,
     directory: impl AsRef<Path>,
+    key: Option<&EncryptionKey>,
     mut visit: impl FnMut(Salvaged) -> Result<()>,
 ) -> Result<SalvageReport> {
     let manifest = match number {
@@ -37,7 +42,8 @@ pub fn salvage(
     let name = format!("stemma-salvage-{}", uuid::Uuid::new_v4().simple());
     let destination = Destination::on_disk(&directory.as_ref().join(name))?;
     destination.fill(false, |vfs| copy_surviving(target, &manifest, vfs))?;
-    let report = engine::salvage(destination.open_filled(), &mut visit);
+    let unlocked = key_file::unlock(destination.open_filled(), key, true);
+    let report = unlocked.and_then(|vfs| engine::salvage(vfs, &mut visit));
     let removed = destination.remove_filled();
     let report = report?;
     removed?;
@@ -62,6 +68,9 @@ fn copy_surviving(target: &dyn Target, manifest: &Manifest, vfs: &Arc<dyn Vfs>) 
     }
     for entry in &manifest.contents {
         files.push((entry.digest.parse::<Digest>()?.file_name(), std::slice::from_ref(&entry.file)));
+    }
+    if let Some(keys) = &manifest.keys {
+        files.push((KEY_FILE.to_owned(), std::slice::from_ref(&keys.file)));
     }
     create_directories(&**vfs, files.iter().map(|(name, _)| &**name))?;
     for (name, parts) in &files {

@@ -427,14 +427,16 @@ impl RelocatedDocument {
 /// What the record of a leaf keeps when it is relocated.
 struct StoredLeaf<'r> {
     origin: Origin,
+    author: Option<&'r str>,
     predecessor: Option<RecordLocation>,
     body: StoredBody<'r>,
 }
 
 impl<'r> StoredLeaf<'r> {
     /// Of a record at `position`, in a frame with this commit time; with its body as it is to be stored.
-    fn of(record: &RevisionRecord<'_>, position: LogPosition, time_us: u64, body: StoredBody<'r>) -> Self {
-        StoredLeaf { origin: record.origin(time_us), predecessor: record.predecessor_of(position), body }
+    fn of(record: &RevisionRecord<'r>, position: LogPosition, time_us: u64, body: StoredBody<'r>) -> Self {
+        let (origin, predecessor) = (record.origin(time_us), record.predecessor_of(position));
+        StoredLeaf { origin, author: record.author, predecessor, body }
     }
 }
 
@@ -619,6 +621,7 @@ impl Relocation {
             number: state.number,
             sequence: state.sequence,
             id: state.id.as_str(),
+            author: stored_leaf.author,
             path: path.into(),
             predecessor: stored_leaf.predecessor,
             body: stored_leaf.body,

@@ -72,8 +72,8 @@ pub(crate) use operations::{Operation, RunningOperation};
 pub(crate) use salvage::salvage;
 pub use salvage::{SalvageReport, Salvaged, SalvagedRevision};
 pub(crate) use upkeep::Upkeeper;
-pub use write::Transaction;
 use write::{Receipt, Writer};
+pub use write::{Transaction, writing_as};
 
 /// An open database: the shared read state, the writer, the memtables, and the state of background work.
 pub(crate) struct Store {

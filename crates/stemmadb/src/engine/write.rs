@@ -10,9 +10,12 @@
 //! but not while it waits for the disk. A *speculative* transaction reads what is published, holds no lock, and is
 //! never committed.
 
+mod author;
 mod commit;
 mod expire;
 mod files;
+
+pub use author::writing_as;
 
 use std::sync::Arc;
 

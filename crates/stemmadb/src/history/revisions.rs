@@ -19,6 +19,9 @@ pub struct PastRevision {
     pub sequence: Sequence,
     /// When it was written; `None` if a version of Stemma wrote it that did not record times.
     pub time: Option<SystemTime>,
+    /// Who wrote it, if the database kept history and the writer said so with
+    /// [`writing_as`](crate::past::writing_as); over HTTP, the user.
+    pub author: Option<String>,
 }
 
 /// The stored revisions of a document, the newest first.
@@ -36,7 +39,8 @@ pub(crate) fn past_revisions(store: &Store, id: &str) -> Result<Vec<PastRevision
                 break;
             }
             let time = stored.time_us(&snapshot)?.map(|time_us| UNIX_EPOCH + Duration::from_micros(time_us));
-            revisions.push(PastRevision { sequence: stored.origin.sequence, time, document: stored.document });
+            let StoredPast { document, origin, author, .. } = stored;
+            revisions.push(PastRevision { document, sequence: origin.sequence, time, author });
         }
     }
     revisions.sort_by_key(|revision| std::cmp::Reverse(revision.sequence));

@@ -334,6 +334,7 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
         number: FIRST_NUMBER,
         sequence: Sequence(1),
         id: "solaris",
+        author: None,
         path: smallvec::smallvec![*revision],
         predecessor: None,
         body: crate::compression::StoredBody::Plain(body.into()),

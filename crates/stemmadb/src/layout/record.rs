@@ -10,8 +10,8 @@
 //! Fields by kind:
 //!
 //! - 1 revision: flags (1), `revs_limit` if a flag says that ancestors were pruned, the distance to its own sequence
-//!   and its commit time if a flag says so, document number, sequence, id length, id, generation, hash (16), ancestor
-//!   count, ancestor hashes (16 each, newest first), packed body
+//!   and its commit time if a flag says so, document number, sequence, id length, id, length of the author and author
+//!   if a flag says so, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body
 //! - 2 local: flags (1), generation, id length, id, packed body
 //! - 3 shape: shape number, name count, then length and bytes of each name; while there are few shapes, each segment
 //!   repeats all of them
@@ -93,6 +93,8 @@ pub(crate) struct RevisionRecord<'a> {
     pub(crate) number: DocumentNumber,
     pub(crate) sequence: Sequence,
     pub(crate) id: &'a str,
+    /// Who wrote the revision, if that was recorded.
+    pub(crate) author: Option<&'a str>,
     /// This revision, then the ancestors that this record names, newest first.
     pub(crate) path: SmallVec<[Revision; 2]>,
     /// The record of the leaf that this revision replaced, if it was stored when this record was written. A position
@@ -121,6 +123,7 @@ const FLAG_RECORDS_PRUNING: u8 = 4;
 const FLAG_PRUNED: u8 = 8;
 const FLAG_COMPRESSED: u8 = 16;
 const FLAG_ORIGIN: u8 = 32;
+const FLAG_AUTHOR: u8 = 64;
 
 const CHECKSUM_BYTES: usize = 4;
 /// The size of a record's length field for lengths from 128 bytes to 16 KiB.
@@ -285,7 +288,9 @@ impl RevisionRecord<'_> {
         }
         let origin_flag = if self.origin.is_some() { FLAG_ORIGIN } else { 0 };
         let compression_flag = if matches!(self.body, StoredBody::Compressed(_)) { FLAG_COMPRESSED } else { 0 };
-        fields.push(flags(self.deleted, self.relocated) | pruning_flags | compression_flag | origin_flag);
+        let author_flag = if self.author.is_some() { FLAG_AUTHOR } else { 0 };
+        let own_flags = pruning_flags | compression_flag | origin_flag | author_flag;
+        fields.push(flags(self.deleted, self.relocated) | own_flags);
         if let PrunedAncestors::Beyond(revs_limit) = self.pruned {
             put_varint(fields, revs_limit as u64);
         }
@@ -297,6 +302,9 @@ impl RevisionRecord<'_> {
         put_varint(fields, self.number.0);
         put_varint(fields, self.sequence.0);
         put_text(fields, self.id);
+        if let Some(author) = self.author {
+            put_text(fields, author);
+        }
         let revision = self.path.first().expect("a revision record names its revision");
         put_revision(fields, revision);
         put_varint(fields, self.path.len() as u64 - 1);
@@ -472,6 +480,7 @@ impl<'a> Reader<'a> {
             None => None,
         };
         let id = self.text()?;
+        let author = if flags & FLAG_AUTHOR != 0 { Some(self.text()?) } else { None };
         let generation = self.small()?;
         let hash = self.hash()?;
         let ancestor_count = self.length()?;
@@ -487,7 +496,7 @@ impl<'a> Reader<'a> {
         let relocated = flags & FLAG_RELOCATED != 0;
         let body = self.rest().into();
         let body = if flags & FLAG_COMPRESSED != 0 { StoredBody::Compressed(body) } else { StoredBody::Plain(body) };
-        Ok(RevisionRecord { deleted, relocated, pruned, origin, number, sequence, id, path, predecessor, body })
+        Ok(RevisionRecord { deleted, relocated, pruned, origin, number, sequence, id, author, path, predecessor, body })
     }
 
     fn pruned(&mut self, flags: u8) -> Result<PrunedAncestors> {

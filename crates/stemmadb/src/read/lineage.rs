@@ -20,6 +20,8 @@ pub(crate) struct StoredPast {
     pub(crate) document: Document,
     /// When it was first written. Its time is 0 if the record does not say: then its frame does.
     pub(crate) origin: Origin,
+    /// Who wrote it, if that was recorded.
+    pub(crate) author: Option<String>,
     pub(crate) location: RecordLocation,
     /// Whether it replaced a revision that is not stored any more.
     pub(crate) lacks_predecessor: bool,
@@ -76,11 +78,11 @@ impl<'s> Lineage<'s> {
         };
         let lacks_predecessor = self.next.is_none() && record.predecessor_of(position).is_some();
         let (revision, deleted, origin) = (record.path[0], record.deleted, record.origin(0));
-        let is_relocated = record.relocated;
+        let (is_relocated, author) = (record.relocated, record.author.map(str::to_owned));
         let body = self.snapshot.parts.body(&bytes, &record.body, position)?;
         let shapes = self.snapshot.parts.shapes.clone();
         let document = Document::new(self.id.clone(), revision, origin.sequence, deleted, body, shapes);
-        Ok(Some(StoredPast { document, origin, location, lacks_predecessor, is_relocated }))
+        Ok(Some(StoredPast { document, origin, author, location, lacks_predecessor, is_relocated }))
     }
 
     fn misplaced(&self, position: LogPosition) -> Error {

@@ -113,7 +113,11 @@ impl<T> Inbox<T> {
     #[cfg(feature = "tokio")]
     pub(super) fn is_closed(&self) -> bool {
         let state = self.state.lock();
-        state.is_closed && state.missed.is_none() && state.notifications.is_empty()
+        state.is_closed && !state.has_unread()
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        self.state.lock().has_unread()
     }
 
     /// Returns the next notification, waiting until `deadline`, or without limit if there is none.
@@ -141,9 +145,25 @@ impl<T> Inbox<T> {
             }
         }
     }
+
+    /// Returns the next notification if it is here and occupies at most `bytes_max`.
+    pub(super) fn take_small(&self, bytes_max: usize) -> Option<Notification<T>> {
+        let mut state = self.state.lock();
+        let is_small = state.notifications.front().is_some_and(|notification| notification.byte_count <= bytes_max);
+        if !is_small || state.missed.is_some() {
+            return None;
+        }
+        let notification = state.notifications.pop_front()?;
+        state.byte_count -= notification.byte_count;
+        Some(notification)
+    }
 }
 
 impl<T> InboxState<T> {
+    fn has_unread(&self) -> bool {
+        self.missed.is_some() || !self.notifications.is_empty()
+    }
+
     fn drop_all(&mut self, after: Sequence) {
         self.missed = Some(self.missed.map_or(after, |missed| missed.min(after)));
         self.notifications.clear();
@@ -180,6 +200,21 @@ mod tests {
             );
         }
         assert!(matches!(now(&inbox), InboxRead::Closed));
+    }
+
+    #[test]
+    fn large_or_missed_notifications_are_not_taken() {
+        let inbox = Inbox::new();
+        assert!(inbox.take_small(10).is_none());
+        inbox.push(notification(1, 10));
+        inbox.push(notification(2, 11));
+        assert_eq!(inbox.take_small(10).map(|notification| notification.sequence.get()), Some(1));
+        assert!(inbox.take_small(10).is_none());
+        assert!(matches!(now(&inbox), InboxRead::Notification(notification) if notification.sequence.get() == 2));
+        inbox.mark_missed(Sequence::new(2));
+        inbox.push(notification(4, 10));
+        assert!(inbox.take_small(10).is_none());
+        assert!(matches!(now(&inbox), InboxRead::Missed(_)));
     }
 
     #[test]

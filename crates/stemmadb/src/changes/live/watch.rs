@@ -143,6 +143,26 @@ impl Watch {
         self.next_until(Some(Instant::now() + timeout))
     }
 
+    /// Returns the next delta if it is in memory with at most `bytes_max` bytes of documents. It neither waits nor
+    /// reads the database, so that it can be called where nothing may block. After `None`, [`Watch::has_unread`] says
+    /// whether there may be a delta that only [`Watch::next_within`] returns.
+    pub fn next_in_memory(&mut self, bytes_max: usize) -> Option<Delta> {
+        if !self.is_started {
+            return None;
+        }
+        loop {
+            let notification = self.watcher.inbox.take_small(bytes_max)?;
+            if let Some(delta) = self.apply(notification) {
+                return Some(delta);
+            }
+        }
+    }
+
+    /// Whether there may be a delta to read.
+    pub fn has_unread(&self) -> bool {
+        !self.is_started || self.watcher.inbox.has_unread()
+    }
+
     /// Calls `callback` now, and whenever there may be a delta to read or the database is closed, for callers that
     /// can't block in [`Watch::next_delta`] and read with [`Watch::next_within`] and a timeout of zero instead. It runs
     /// on the writer's thread, so it must be quick and must not call the database. Only the first callback is kept.

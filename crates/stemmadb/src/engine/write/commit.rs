@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use super::author::current_author;
 use super::{Predecessor, Receipt, StagedEdit, StagedLocal, Transaction, Writer};
 use crate::document::Document;
 use crate::engine::commit_hook::OnAppended;
@@ -224,6 +225,7 @@ impl Transaction<'_> {
 
     /// Encodes every staged write; returns the offset and length of each record.
     fn encode(&self, payload: &mut Payload) -> Result<Vec<(u32, u32)>> {
+        let author = current_author(self.store)?;
         let mut locations = Vec::with_capacity(self.staged.len() + self.locals.len());
         let edits_once = self.newest.len() == self.staged.len();
         let mut encoded = HashMap::new();
@@ -245,6 +247,7 @@ impl Transaction<'_> {
                 number,
                 sequence: staged.state.sequence,
                 id: staged.state.id.as_str(),
+                author: author.as_deref(),
                 path: staged.path.clone(),
                 predecessor,
                 body: self.store.parts.compression.store(staged.body.packed()),
