@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
+use stemmadb::past::Retention;
 use stemmadb::testing::{self, Call, Failure, TestStorage};
 use stemmadb::{Database, DeltaEvent, Durability, ErrorKind, Options, Sequence, Value, field};
 
@@ -216,6 +217,43 @@ fn compactions_and_snapshots() {
         let numbers: Vec<_> =
             (0..6).map(|number| db.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap()).collect();
         assert_eq!(numbers, [200, 201, 202, 203, 104, 105].map(|number: u64| Some(number.into())));
+    });
+}
+
+/// A past snapshot shows the state of its sequence, or is refused, while the history that it needs is removed.
+#[test]
+fn removed_history_and_past_snapshots() {
+    run_scenario("removed history and past snapshots", |seed| {
+        let storage = TestStorage::new(seed);
+        let db = storage.open(options()).unwrap();
+        db.history().keep(Retention::Everything).unwrap();
+        let write = |round: u64| {
+            for number in 0..3 {
+                db.upsert(&format!("{number}"), &body(number + round * 50)).unwrap();
+            }
+        };
+        (0..3).for_each(write);
+        let then = db.sequence();
+        (3..6).for_each(write);
+        db.maintenance().compact().unwrap();
+        assert!(db.history().byte_count() > 0, "what was replaced is in history files");
+        let remover = thread::spawn({
+            let db = db.clone();
+            move || db.history().keep(Retention::Nothing).unwrap()
+        });
+        match db.as_of(then) {
+            Ok(past) => {
+                for number in 0..3_u64 {
+                    let found = past.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap().unwrap();
+                    assert_eq!(found.as_u64(), Some(number + 100), "the state of then");
+                }
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
+        }
+        remover.join().unwrap();
+        db.maintenance().compact().unwrap();
+        assert_eq!(db.history().byte_count(), 0, "what nobody reads is removed");
+        expect_sound(&db);
     });
 }
 

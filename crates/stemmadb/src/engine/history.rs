@@ -342,8 +342,8 @@ impl Store {
         if removed_bytes * TRIMMED_PART_MIN < bytes {
             return Ok(());
         }
-        if lowers_reach {
-            self.raise_floor(file.until.sequence)?;
+        if lowers_reach && !self.ends_past(&rules, file.until.sequence)? {
+            return Ok(());
         }
         let floor = self.parts.history_floor();
         if removed_bytes == bytes && floor >= file.until.sequence {
@@ -356,6 +356,13 @@ impl Store {
         history.rewrite(file.segment, floor, &|position| !removed.contains(&position))?;
         self.parts.blobs.mark_unreferenced();
         Ok(())
+    }
+
+    /// Raises the floor, and returns whether nothing before it is in use. A past snapshot holds its sequence before it
+    /// looks at the floor: if it was begun before the floor rose, it is seen here.
+    fn ends_past(&self, rules: &HistoryRules, floor: Sequence) -> Result<bool> {
+        self.raise_floor(floor)?;
+        Ok(self.lowest_needed(rules).is_none_or(|at| at >= floor))
     }
 
     /// The lowest sequence that a pin or a past snapshot in use needs.
@@ -387,6 +394,9 @@ impl Store {
         };
         let count = files.iter().take_while(is_removed).count();
         let Some(newest) = files[..count].last() else { return Ok(()) };
+        if !self.ends_past(&rules, newest.until.sequence)? {
+            return Ok(());
+        }
         let removed: Vec<u32> = files[..count].iter().map(|file| file.segment).collect();
         self.raise_floor_above(newest.until.sequence, &removed)?;
         removed.into_iter().try_for_each(|segment| history.remove(segment))
