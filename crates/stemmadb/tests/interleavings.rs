@@ -15,7 +15,9 @@
 //! publication, or a transaction queued for watchers that are no longer there (`watchers`); a log that continues after
 //! a failed flush, or a checkpoint that merges writes that are not visible yet (`a_failing_disk`: rejected writes are
 //! read); files that are deleted when the list no longer names them, or retired files that `check` does not know of
-//! (`merges_and_snapshots`).
+//! (`merges_and_snapshots`); history that is removed although a past snapshot was begun in the meantime
+//! (`removed_history_and_past_snapshots`); a pin that is checked before a running compaction ends
+//! (`pins_and_compactions`).
 //!
 //! `cargo test -p stemmadb --features shuttle --test interleavings`
 
@@ -28,7 +30,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 use stemmadb::past::Retention;
 use stemmadb::testing::{self, Call, Failure, TestStorage};
-use stemmadb::{Database, DeltaEvent, Durability, ErrorKind, Options, Sequence, Value, field};
+use stemmadb::{Database, DeltaEvent, Durability, ErrorKind, Options, Sequence, Snapshot, Value, field};
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -220,6 +222,48 @@ fn compactions_and_snapshots() {
     });
 }
 
+/// A pin that is set beside a compaction keeps its state, or is refused.
+#[test]
+fn pins_and_compactions() {
+    run_scenario("pins and compactions", |seed| {
+        let storage = TestStorage::new(seed);
+        let db = storage.open(options()).unwrap();
+        let then = write_twice(&db);
+        let compactor = thread::spawn({
+            let db = db.clone();
+            move || assert!(db.maintenance().compact().is_ok())
+        });
+        let pinned = db.history().pin("then", then);
+        compactor.join().unwrap();
+        match pinned {
+            Ok(_) => expect_first_state(&db.as_of(then).unwrap()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
+        }
+        expect_sound(&db);
+    });
+}
+
+/// Writes three documents in three rounds, and again; returns the sequence in between.
+fn write_twice(db: &Database) -> Sequence {
+    let write = |round: u64| {
+        for number in 0..3 {
+            db.upsert(&format!("{number}"), &body(number + round * 50)).unwrap();
+        }
+    };
+    (0..3).for_each(write);
+    let then = db.sequence();
+    (3..6).for_each(write);
+    then
+}
+
+/// That a snapshot shows the state before the second half of [`write_twice`].
+fn expect_first_state(past: &Snapshot) {
+    for number in 0..3_u64 {
+        let found = past.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap().unwrap();
+        assert_eq!(found.as_u64(), Some(number + 100), "the state of then");
+    }
+}
+
 /// A past snapshot shows the state of its sequence, or is refused, while the history that it needs is removed.
 #[test]
 fn removed_history_and_past_snapshots() {
@@ -227,14 +271,7 @@ fn removed_history_and_past_snapshots() {
         let storage = TestStorage::new(seed);
         let db = storage.open(options()).unwrap();
         db.history().keep(Retention::Everything).unwrap();
-        let write = |round: u64| {
-            for number in 0..3 {
-                db.upsert(&format!("{number}"), &body(number + round * 50)).unwrap();
-            }
-        };
-        (0..3).for_each(write);
-        let then = db.sequence();
-        (3..6).for_each(write);
+        let then = write_twice(&db);
         db.maintenance().compact().unwrap();
         assert!(db.history().byte_count() > 0, "what was replaced is in history files");
         let remover = thread::spawn({
@@ -242,12 +279,7 @@ fn removed_history_and_past_snapshots() {
             move || db.history().keep(Retention::Nothing).unwrap()
         });
         match db.as_of(then) {
-            Ok(past) => {
-                for number in 0..3_u64 {
-                    let found = past.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap().unwrap();
-                    assert_eq!(found.as_u64(), Some(number + 100), "the state of then");
-                }
-            }
+            Ok(past) => expect_first_state(&past),
             Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
         }
         remover.join().unwrap();

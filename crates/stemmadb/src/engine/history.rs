@@ -250,15 +250,14 @@ impl Store {
         if name.is_empty() || name.len() > 200 {
             return Err(Error::invalid("the name of a pin has 1 to 200 bytes"));
         }
-        // Held until the pin is in force, so that nothing is removed in between.
-        let _held = self.past_readers.hold(at);
-        self.refuse_beyond_history(at, self.parts.publisher.published())?;
-        self.change_history_rules(|rules| match rules.pins.contains_key(name) {
-            true => Err(Error::conflict(format!("there is a pin `{name}` already")).with_hint("release it first")),
-            false => {
-                rules.pins.insert(name.to_owned(), at.get());
-                Ok(())
+        self.change_history_rules(|rules| {
+            // Only now: the compaction that was waited for may have raised the floor.
+            self.refuse_beyond_history(at, self.parts.publisher.published())?;
+            if rules.pins.contains_key(name) {
+                return Err(Error::conflict(format!("there is a pin `{name}` already")).with_hint("release it first"));
             }
+            rules.pins.insert(name.to_owned(), at.get());
+            Ok(())
         })
     }
 
