@@ -194,7 +194,9 @@ fn copying_child() {
         db.maintenance().backup_with(&target, &BackupOptions::new().keep(3), |_| ()).unwrap();
         std::io::stdout().write_all(b"made\n").unwrap();
         for name in ["branch", "restored"] {
-            std::fs::remove_dir_all(path(name)).ok();
+            // Moved first: a kill during the removal would leave a part of it.
+            std::fs::remove_dir_all(path("removed")).ok();
+            std::fs::rename(path(name), path("removed")).ok();
         }
         db.maintenance().branch(path("branch"), At::Latest).unwrap();
         backup::restore(&target, path("restored"), RestoreOptions::new()).unwrap();

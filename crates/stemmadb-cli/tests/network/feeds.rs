@@ -144,6 +144,10 @@ fn thousands_of_feeds_take_few_threads() {
     let server = Server::start(directory.path(), &limits);
     server.client().expect_success("PUT", "/db", None);
     let (mut feeds, mut watches) = open_streams(&server, feed_count);
+    let thread_max = std::thread::available_parallelism().map_or(1, usize::from) as u64 + THREADS_MAX;
+    wait_until("the threads that opened them end", TIMEOUT, || {
+        ResourceUsage::of(server.pid()).thread_count <= thread_max
+    });
     let (before, begun) = (processor_time(server.pid()), Instant::now());
     let is_done = AtomicBool::new(false);
     let (unfiltered, filtered) = feeds.split_at_mut(UNFILTERED as usize);
@@ -183,8 +187,7 @@ fn thousands_of_feeds_take_few_threads() {
         usage.resident_bytes >> 20,
         usage.descriptor_count
     );
-    let worker_count = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    assert!(thread_count <= worker_count + THREADS_MAX, "{thread_count} threads");
+    assert!(thread_count <= thread_max, "{thread_count} threads");
     // A feed receives only what it asked for.
     let other = feeds.last().unwrap().received.matches("\"id\":\"d").count();
     let own = feeds.last().unwrap().received.matches(&format!("\"id\":\"d{}\"", feed_count - 1)).count();

@@ -25,7 +25,7 @@ use crate::directory::ServedDatabase;
 use crate::error::Result;
 use crate::http::notified_read;
 
-/// The pause after a read for each feed that it woke, and for each group whose filter it evaluated: about ten times as
+/// The pause after a read for each further feed that it woke, or group whose filter it evaluated: about ten times as
 /// long as the processor needs for one, so that notifications take about a tenth of a core.
 const PAUSE_PER_FEED: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -193,7 +193,7 @@ async fn read_for_groups(hub: Arc<FeedHub>, served: Weak<ServedDatabase>, mut pu
             let reading = hub.clone();
             let read = notified_read(move || GroupRead::new(&reading, &served)?.run()).await;
             let pause = match &read {
-                Ok(outcome) => (PAUSE_PER_FEED * outcome.feed_count).min(PAUSE_MAX),
+                Ok(outcome) => (PAUSE_PER_FEED * outcome.feed_count.saturating_sub(1)).min(PAUSE_MAX),
                 Err(_) => PAUSE_AFTER_FAILURE,
             };
             tokio::time::sleep_until(begun + pause).await;
