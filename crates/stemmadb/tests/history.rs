@@ -436,6 +436,42 @@ fn replace_all(db: &Database, ids: &[&str], count: u64) {
 }
 
 #[test]
+fn present_and_past_share_only_what_did_not_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Database::open(directory.path().join("library.stemma")).unwrap();
+    let db = open();
+    db.history().keep(Retention::Everything).unwrap();
+    for id in ["same", "in tree", "in memory"] {
+        db.insert(id, &json!({"n": 1})).unwrap();
+    }
+    let then = db.sequence();
+    db.upsert("in tree", &json!({"n": 2})).unwrap();
+    db.maintenance().checkpoint().unwrap();
+    let before = db.sequence();
+    db.upsert("in memory", &json!({"n": 2})).unwrap();
+    let numbers = |snapshot: &Snapshot| {
+        let by_id = ["same", "in tree", "in memory"].map(|id| snapshot.get(id).unwrap().unwrap().to_json().unwrap());
+        let found = snapshot.find(field("n").exists()).sort("_id").run().unwrap();
+        let mut found: Vec<_> = found.map(|document| document.unwrap().to_json().unwrap()).collect();
+        found.reverse();
+        assert_eq!(found, [by_id[0].clone(), by_id[1].clone(), by_id[2].clone()], "by id, and by a query");
+        by_id.map(|json| json.contains(":2"))
+    };
+    let check = |db: &Database| {
+        for _ in 0..2 {
+            assert_eq!(numbers(&db.as_of(then).unwrap()), [false, false, false]);
+            assert_eq!(numbers(&db.as_of(before).unwrap()), [false, true, false]);
+            assert_eq!(numbers(&db.snapshot().unwrap()), [false, true, true]);
+        }
+    };
+    check(&db);
+    // Without what the process knows of earlier writes, and the past first.
+    drop(db);
+    let db = open();
+    check(&db);
+}
+
+#[test]
 fn authors_are_recorded_while_history_is_kept() {
     let db = Database::in_memory_with(options(&Clock::fixed_at(0))).unwrap();
     let authors = || {

@@ -17,7 +17,7 @@ use crate::index::{DocumentNumber, DocumentTerms, difference};
 use crate::layout::{self, meta};
 use crate::log::LogPosition;
 use crate::memtable::{DocumentState, Memtable, ReplayMode, StoredRevision};
-use crate::read::snapshot::Snapshot;
+use crate::read::snapshot::{PastReader, Snapshot};
 use crate::revision::{RevisionTree, Sequence};
 use crate::sync::{Mutex, refuse_if_cancelled};
 use crate::tree::{Direction, Table};
@@ -58,7 +58,8 @@ impl Store {
         let held = self.past_readers.hold(at);
         let mut snapshot = self.snapshot()?;
         self.refuse_beyond_history(at, snapshot.at)?;
-        snapshot.past = Some(held);
+        let (newest, memtables) = (snapshot.at, snapshot.memtables.clone());
+        snapshot.past = Some(Arc::new(PastReader { _held: held, newest, memtables }));
         if let Some(read_timestamp) = snapshot.read_timestamp.take() {
             snapshot.read_timestamp = Some(read_timestamp.at(self.time_of(&snapshot, at)?));
         }

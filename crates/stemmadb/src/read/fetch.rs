@@ -139,7 +139,7 @@ impl Snapshot {
     ) -> Result<()> {
         self.parts.refuse_if_closed()?;
         let mut documents = vec![None; numbers.len()];
-        if self.is_published {
+        if self.may_use_cache() {
             self.parts.caches.documents.get_numbers(numbers, self.at, &mut documents);
         }
         if self.has_memory() {
@@ -173,9 +173,12 @@ impl Snapshot {
         for (index, document) in found {
             documents[index] = Some(document);
         }
-        if self.is_published {
-            let read = missing.into_iter().filter_map(|index| Some((numbers[index], documents[index].as_ref()?)));
-            self.parts.caches.documents.put_numbers(read, self.at);
+        if self.may_use_cache() {
+            let is_current = |index: &usize| self.is_published || self.current_as_of(numbers[*index]).is_some();
+            let read = missing.into_iter().filter(is_current);
+            let read = read.filter_map(|index| Some((numbers[index], documents[index].as_ref()?)));
+            let as_of = self.past.as_ref().map_or(self.at, |past| past.newest);
+            self.parts.caches.documents.put_numbers(read, as_of);
         }
         Ok(())
     }

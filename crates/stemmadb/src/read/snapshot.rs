@@ -41,7 +41,8 @@ use crate::{Error, Result};
 pub struct Snapshot {
     pub(crate) parts: Arc<StoreParts>,
     pub(crate) at: Sequence,
-    /// Whether everything in the snapshot is published: only then may it use the shared document cache.
+    /// Whether everything in the snapshot is published: only then, or in the past, may it use the shared document
+    /// cache.
     pub(crate) is_published: bool,
     /// Oldest first.
     pub(crate) memtables: SmallVec<[Arc<Memtable>; 4]>,
@@ -53,8 +54,17 @@ pub struct Snapshot {
     pub(crate) declared: Arc<DeclaredIndexes>,
     /// The time the snapshot was taken, if there are expiration rules.
     pub(crate) read_timestamp: Option<ReadTimestamp>,
-    /// Of a snapshot of the past: while it is held, what is readable as of its sequence is not removed.
-    pub(crate) past: Option<Arc<Sequence>>,
+    /// Of a snapshot of the past.
+    pub(crate) past: Option<Arc<PastReader>>,
+}
+
+/// What a snapshot of the past keeps of the present.
+pub(crate) struct PastReader {
+    /// While it is held, what is readable as of its sequence is not removed.
+    pub(crate) _held: Arc<Sequence>,
+    /// The newest state when the snapshot was taken: its sequence, and what the tree does not have of it.
+    pub(crate) newest: Sequence,
+    pub(crate) memtables: SmallVec<[Arc<Memtable>; 4]>,
 }
 
 /// The location of the newest state of a document.
@@ -99,15 +109,31 @@ impl Snapshot {
     /// Like [`Snapshot::get`], but returns expired documents too.
     fn get_including_expired(&self, id: &str) -> Result<Option<Document>> {
         self.parts.refuse_if_closed()?;
-        if !self.is_published {
+        if !self.may_use_cache() {
             return Ok(self.get_uncached(id)?.map(|(_, document)| document));
         }
         if let Some(document) = self.parts.caches.documents.get(id, self.at) {
             return Ok(Some(document));
         }
         let Some((number, document)) = self.get_uncached(id)? else { return Ok(None) };
-        self.parts.caches.documents.put(number, &document, self.at);
+        if let Some(as_of) = self.current_as_of(number) {
+            self.parts.caches.documents.put(number, &document, as_of);
+        }
         Ok(Some(document))
+    }
+
+    /// Whether the snapshot may use the shared document cache, which has current documents. Those that have not changed
+    /// since are the documents of the past, too.
+    pub(super) fn may_use_cache(&self) -> bool {
+        self.is_published || self.past.is_some()
+    }
+
+    /// The sequence as of which the state that the snapshot shows of a document is known to be current; `None` if it
+    /// may have changed since.
+    pub(super) fn current_as_of(&self, number: DocumentNumber) -> Option<Sequence> {
+        let Some(past) = &self.past else { return self.is_published.then_some(self.at) };
+        let changed = past.memtables.iter().any(|memtable| memtable.document(number, past.newest).is_some());
+        (!changed && self.state_in_memory(number).is_none()).then_some(past.newest)
     }
 
     /// Like [`Snapshot::get_including_expired`], without using the cache; with the document's number.
