@@ -10,7 +10,7 @@ use super::{OutputOptions, parse_time};
 /// The arguments of `stemma backup`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "stemma backup <DATABASE> <TARGET> [--keep N]\n       stemma backup --verify <TARGET>\n       \
+    override_usage = "stemma backup <DATABASE> <TARGET> [--keep N] [--no-tree]\n       stemma backup --verify <TARGET>\n       \
         stemma backup --list <TARGET>",
     after_long_help = "Examples:\n\n  \
     stemma backup library.stemma /mnt/usb/library --keep 30\n  \
@@ -35,6 +35,9 @@ pub(crate) struct Backup {
     /// Keep the newest N backups and delete older ones
     #[arg(long, value_name = "N", conflicts_with_all = ["verify", "list"])]
     pub(crate) keep: Option<usize>,
+    /// Leave the tree out, which is otherwise linked: links keep what the database replaces
+    #[arg(long, conflicts_with_all = ["verify", "list"])]
+    pub(crate) no_tree: bool,
     /// Verify the backups instead of making one
     #[arg(long)]
     pub(crate) verify: bool,

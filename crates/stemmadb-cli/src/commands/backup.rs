@@ -40,7 +40,7 @@ pub(super) fn backup(backup: &Backup, session: Session<'_>) -> Result<()> {
         return printer.flush();
     }
     let progress = Progress::for_steps("backup");
-    let report = session.with(&backup.database, |db| db.back_up(target, backup.keep, &progress))?;
+    let report = session.with(&backup.database, |db| db.back_up(target, backup.keep, !backup.no_tree, &progress))?;
     drop(progress);
     warn_of_leftovers(&report);
     print_record(

@@ -28,8 +28,14 @@ fn show(progress: &Progress) -> impl FnMut(stemmadb::Progress) + use<'_> {
 
 impl Database {
     /// Makes a backup.
-    pub(crate) fn back_up(&self, target: &Path, keep: Option<usize>, progress: &Progress) -> Result<BackupReport> {
-        let mut options = BackupOptions::new();
+    pub(crate) fn back_up(
+        &self,
+        target: &Path,
+        keep: Option<usize>,
+        has_tree: bool,
+        progress: &Progress,
+    ) -> Result<BackupReport> {
+        let mut options = BackupOptions::new().tree(has_tree);
         if let Some(keep) = keep {
             options = options.keep(keep);
         }

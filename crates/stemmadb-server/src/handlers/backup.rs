@@ -32,7 +32,11 @@ pub(crate) async fn back_up(mut call: Call) -> Result<HttpResponse> {
 
 async fn back_up_once(call: Call, body: &Value, place: PathBuf) -> Result<HttpResponse> {
     let served = call.open_database().await?;
-    let options = keep(body)?.map_or_else(BackupOptions::new, |count| BackupOptions::new().keep(count));
+    let has_tree = body.get("tree").is_none() || flag(body, "tree")?;
+    let mut options = BackupOptions::new().tree(has_tree);
+    if let Some(count) = keep(body)? {
+        options = options.keep(count);
+    }
     blocking(move || {
         let target = backup_target(&place, true)?;
         let report = served.database().maintenance().backup_with(&*target, &options, |_| ()).map_err(reported)?;

@@ -1,25 +1,36 @@
 //! Making a backup.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::clean::clean;
 use super::directory_target::FileReader;
-use super::manifest::{self, ContentEntry, FILES, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, name_of};
+use super::manifest::{
+    self, ContentEntry, FILES, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, TreeEntry, name_of,
+};
 use super::target::{LocalFile, Target};
 use super::transfer::{Hashing, SegmentReader, file_fingerprint, file_hash, fingerprint, open_file, range_hash};
 use crate::engine::{Store, StoreExport, key_file};
 use crate::log::{Blob, DatabaseId, ExportedHistory, ExportedSegment};
 use crate::options::Progress;
 use crate::revision::Sequence;
+use crate::vfs::Vfs;
 use crate::{Error, ErrorKind, Result};
 
 /// Options of a backup.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct BackupOptions {
     keep: Option<usize>,
     supersedes: bool,
+    has_tree: bool,
+}
+
+impl Default for BackupOptions {
+    fn default() -> Self {
+        BackupOptions { keep: None, supersedes: false, has_tree: true }
+    }
 }
 
 impl BackupOptions {
@@ -41,6 +52,15 @@ impl BackupOptions {
     #[must_use]
     pub fn supersede(mut self, supersedes: bool) -> Self {
         self.supersedes = supersedes;
+        self
+    }
+
+    /// Sets whether the files of the tree are part of the backup where they can be linked; true by default. Then a
+    /// restore to the end of the backup copies the tree instead of computing it again. The links take no space at
+    /// first, and later that of the files which the database has replaced meanwhile.
+    #[must_use]
+    pub fn tree(mut self, has_tree: bool) -> Self {
+        self.has_tree = has_tree;
         self
     }
 }
@@ -84,7 +104,7 @@ pub(crate) fn back_up(
     let known = KnownTarget::read(store, target)?;
     let export = store.export(None)?;
     let writer = Uuid::new_v4().simple().to_string();
-    let shipped = ship(store, target, &export, &known, &writer, progress)?;
+    let shipped = ship(store, target, &export, &known, &writer, options.has_tree, progress)?;
     let cleaned = clean(target, &shipped.manifest, options.keep, options.supersedes, &known.files);
     shipped.report(cleaned)
 }
@@ -194,13 +214,15 @@ pub(super) fn fenced(target: &dyn Target, number: u64) -> Error {
         .with_hint("let one process make the backups of a database")
 }
 
-/// Writes the files that the target lacks, and then the manifest of a new backup.
+/// Writes the files that the target lacks, and then the manifest of a new backup. With `has_tree`, the tree is a part of
+/// it, if its files can be linked.
 pub(super) fn ship(
     store: &Store,
     target: &dyn Target,
     export: &StoreExport,
     known: &KnownTarget,
     writer: &str,
+    has_tree: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Shipped> {
     let number = known.number + 1;
@@ -232,6 +254,9 @@ pub(super) fn ship(
     manifest.contents = shipment.contents()?;
     if let Some(keys) = shipment.keys()? {
         manifest.set_keys(keys);
+    }
+    if has_tree {
+        manifest.set_tree(shipment.tree()?);
     }
     let Shipment { copied_bytes, linked_bytes, .. } = shipment;
     // A backup is complete once its manifest exists, so everything else has to be durable before.
@@ -319,7 +344,7 @@ impl Shipment<'_> {
             Plan::Put { .. } => {
                 let name = format!("{}-log-{number:010}", self.prefix);
                 let file = match segment.is_sealed {
-                    true => self.link(&name, segment.file_name(), segment.byte_count)?,
+                    true => self.link(&self.export.vfs, &name, segment.file_name(), segment.byte_count)?,
                     false => None,
                 };
                 let file = file.map_or_else(|| self.copy_range(name, segment, 0), Ok)?;
@@ -352,7 +377,7 @@ impl Shipment<'_> {
             }
             let name = format!("{}-history-{:010}", self.prefix, info.segment);
             self.done.total += info.bytes;
-            let file = match self.link(&name, file_name, info.bytes)? {
+            let file = match self.link(&self.export.vfs, &name, file_name, info.bytes)? {
                 Some(linked) => linked,
                 None => {
                     let mut hashing = Hashing::new(FileReader { file: file.clone(), offset: 0 });
@@ -393,7 +418,7 @@ impl Shipment<'_> {
         let file = open_file(&*self.export.vfs, &file_name)?;
         let length = file.file.len().map_err(|error| Error::io(format_args!("examine {file_name}"), error))?;
         self.done.total += length;
-        if let Some(linked) = self.link(&name, &file_name, length)? {
+        if let Some(linked) = self.link(&self.export.vfs, &name, &file_name, length)? {
             return Ok(linked);
         }
         let mut hashing = Hashing::new(file);
@@ -418,22 +443,45 @@ impl Shipment<'_> {
         if let Some(stored) = stored.filter(|stored| stored.file.hash.as_ref() == Some(&hash)) {
             return Ok(Some(KeysEntry { active, file: stored.file.clone() }));
         }
-        let name = format!("{}-keys", self.prefix);
+        let file = self.put_bytes(format!("{}-keys", self.prefix), &bytes)?;
+        Ok(Some(KeysEntry { active, file }))
+    }
+
+    /// The files of the tree, if the target can share all of them. They are linked anew for each backup: a tree that
+    /// was computed again has other files of the same names.
+    fn tree(&mut self) -> Result<Vec<TreeEntry>> {
+        let tree = &self.export.tree;
+        let mut entries = Vec::new();
+        for (path, length) in tree.files() {
+            let name = format!("{}-{}", self.prefix, path.replace('/', "-"));
+            let Some(file) = self.link(tree.vfs(), &name, &path, length)? else { return Ok(Vec::new()) };
+            entries.push(TreeEntry::new(&path, file));
+        }
+        if !entries.is_empty() {
+            let (path, bytes) = tree.manifest()?;
+            let file = self.put_bytes(format!("{}-{}", self.prefix, path.replace('/', "-")), &bytes)?;
+            entries.push(TreeEntry::new(&path, file));
+        }
+        Ok(entries)
+    }
+
+    /// Puts a file whose bytes are in memory.
+    fn put_bytes(&mut self, name: String, bytes: &[u8]) -> Result<FileEntry> {
         let length = bytes.len() as u64;
         self.done.total += length;
-        let mut hashing = Hashing::new(&bytes[..]);
+        let mut hashing = Hashing::new(bytes);
         self.target.put(&name, &mut hashing)?;
-        Ok(Some(KeysEntry { active, file: self.copied(name, hashing, length)? }))
+        self.copied(name, hashing, length)
     }
 
     /// Links a file that never changes; none if that is not possible.
-    fn link(&mut self, name: &str, file_name: &str, length: u64) -> Result<Option<FileEntry>> {
-        let file = LocalFile { vfs: &*self.export.vfs, name: file_name };
+    fn link(&mut self, vfs: &Arc<dyn Vfs>, name: &str, file_name: &str, length: u64) -> Result<Option<FileEntry>> {
+        let file = LocalFile { vfs: &**vfs, name: file_name };
         match self.target.put_linked(name, &file) {
             Ok(true) => {
                 self.linked_bytes += length;
                 self.show(length);
-                let hash = self.export.vfs.keyring().map(|_| file_hash(&*self.export.vfs, file_name)).transpose()?;
+                let hash = vfs.keyring().map(|_| file_hash(&**vfs, file_name)).transpose()?;
                 Ok(Some(FileEntry { name: name.to_owned(), length, hash }))
             }
             Ok(false) => Ok(None),

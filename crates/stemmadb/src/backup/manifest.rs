@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::target::Target;
 use crate::log::{DatabaseId, LogPosition};
 use crate::revision::Sequence;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, tree};
 
 /// The directory of the files of backups within a target.
 pub(super) const FILES: &str = "files";
@@ -20,6 +20,10 @@ const PREFIX: &str = "manifest-";
 const FORMAT: u32 = 1;
 /// That of backups of encrypted databases.
 const ENCRYPTED_FORMAT: u32 = 2;
+/// That of backups with a tree, encrypted or not.
+const TREE_FORMAT: u32 = 3;
+/// The directory of the tree within a database.
+pub(super) const TREE: &str = "tree";
 
 /// A longer manifest is damaged.
 const BYTES_MAX: u64 = 1 << 30;
@@ -50,6 +54,9 @@ pub(super) struct Manifest {
     /// The keys of an encrypted database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) keys: Option<KeysEntry>,
+    /// The files of the tree; its manifest is the last one. Empty if the tree is not part of the backup.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) tree: Vec<TreeEntry>,
     pub(super) checksum: String,
 }
 
@@ -97,6 +104,26 @@ pub(super) struct ContentEntry {
     pub(super) file: FileEntry,
 }
 
+/// A file of the tree, which is the state that the log of the backup completes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TreeEntry {
+    /// Its name in the directory of the tree.
+    pub(super) name: String,
+    pub(super) file: FileEntry,
+}
+
+impl TreeEntry {
+    /// The entry of a file that has this name in the database.
+    pub(super) fn new(path: &str, file: FileEntry) -> Self {
+        TreeEntry { name: path.rsplit_once('/').map_or(path, |(_, name)| name).to_owned(), file }
+    }
+
+    /// Its name in the database.
+    pub(super) fn path(&self) -> String {
+        format!("{TREE}/{}", self.name)
+    }
+}
+
 /// A file of the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileEntry {
@@ -125,6 +152,7 @@ impl Manifest {
             history: Vec::new(),
             contents: Vec::new(),
             keys: None,
+            tree: Vec::new(),
             checksum: String::new(),
         }
     }
@@ -133,6 +161,13 @@ impl Manifest {
     pub(super) fn set_keys(&mut self, keys: KeysEntry) {
         (self.format, self.log_format) = (ENCRYPTED_FORMAT, crate::log::ENCRYPTED_FORMAT_VERSION);
         self.keys = Some(keys);
+    }
+
+    /// Adds the files of the tree.
+    pub(super) fn set_tree(&mut self, tree: Vec<TreeEntry>) {
+        if !tree.is_empty() {
+            (self.format, self.tree) = (TREE_FORMAT, tree);
+        }
     }
 
     pub(super) fn encode(&mut self) -> Result<Vec<u8>> {
@@ -157,9 +192,9 @@ impl Manifest {
             format: u32,
         }
         let Format { format } = serde_json::from_slice(bytes).map_err(|_| damaged("it is not a manifest"))?;
-        if !matches!(format, FORMAT | ENCRYPTED_FORMAT) {
+        if !(FORMAT..=TREE_FORMAT).contains(&format) {
             return Err(Error::unavailable(format!(
-                "{} has format {format}; this version reads {ENCRYPTED_FORMAT}",
+                "{} has format {format}; this version reads {FORMAT} to {TREE_FORMAT}",
                 name_of(number)
             ))
             .with_hint("use a newer version of stemma"));
@@ -167,6 +202,9 @@ impl Manifest {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
         if manifest.hash()? != manifest.checksum || manifest.backup != number {
             return Err(damaged("its checksum is wrong"));
+        }
+        if let Some(stranger) = manifest.tree.iter().find(|entry| !tree::is_file_name(&entry.name)) {
+            return Err(damaged(&format!("`{}` is not a file of a tree", stranger.name)));
         }
         Ok(manifest)
     }
@@ -202,8 +240,10 @@ impl Manifest {
     pub(super) fn files(&self) -> impl Iterator<Item = &FileEntry> {
         let parts = self.segments.iter().flat_map(|segment| &segment.parts);
         let history = self.history.iter().map(|history| &history.file);
+        let contents = self.contents.iter().map(|content| &content.file);
         let keys = self.keys.iter().map(|keys| &keys.file);
-        parts.chain(history).chain(self.contents.iter().map(|content| &content.file)).chain(keys)
+        let tree = self.tree.iter().map(|entry| &entry.file);
+        parts.chain(history).chain(contents).chain(keys).chain(tree)
     }
 
     pub(super) fn byte_count(&self) -> u64 {
@@ -217,6 +257,9 @@ impl Manifest {
         self.segments.retain(|segment| segment.parts.iter().all(is_present));
         self.history.retain(|history| is_present(&history.file));
         self.contents.retain(|content| is_present(&content.file));
+        if !self.tree.iter().all(|entry| is_present(&entry.file)) {
+            self.tree.clear();
+        }
         lost_count
     }
 

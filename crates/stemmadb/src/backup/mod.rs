@@ -2,12 +2,13 @@
 //!
 //! A sealed segment never changes, and the log up to any frame boundary is a complete log. A backup is therefore the
 //! sealed segments, the durable beginning of the active one, the contents of attachments, and a *manifest* that lists
-//! them and is written last. The tree is not part of it: it is rebuilt. Backups of a database in one [`Target`] share
-//! their files, so that each adds only what is new. On one file system, files are linked rather than copied.
+//! them and is written last. Backups of a database in one [`Target`] share their files, so that each adds only what is
+//! new. On one file system, files are linked rather than copied; then those of the tree are part of the backup, too.
+//! Otherwise the tree is computed from the log after a restore.
 //!
 //! ```text
 //! manifest-0000000007.json     the newest backup
-//! files/0000000007-…           what backup 7 added: segments, parts of segments, contents
+//! files/0000000007-…           what backup 7 added: segments, parts of segments, contents, links to the tree
 //! LOCK                         locked while a backup is made
 //! ```
 //!

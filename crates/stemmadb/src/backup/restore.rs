@@ -10,17 +10,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cut::{CopiedSegment, CutAt, cut};
 use super::destination::{Destination, create_directories, flush_directories, open_copy, with_keys};
-use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry};
+use super::manifest::{
+    self, ContentEntry, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, TREE, TreeEntry,
+};
 use super::target::Target;
 use super::transfer::write_all;
-use super::verify::{no_backups, read_verified, verify_frames};
+use super::verify::{no_backups, read_verified, tree_list, verify_frames};
 use crate::cipher::{EncryptionKey, Keyring};
 use crate::engine::{CheckReport, key_file};
 use crate::history::At as PastAt;
 use crate::log::{Digest, history_name, segment_file_name};
 use crate::options::{Options, Progress};
 use crate::revision::Sequence;
-use crate::vfs::{DatabaseLock, DiskVfs, Vfs};
+use crate::vfs::{DatabaseLock, DiskVfs, Vfs, remove_recursively};
 use crate::{Error, ErrorKind, Result};
 
 /// The state of a database to restore or to branch from.
@@ -86,8 +88,8 @@ impl RestoreOptions {
     }
 
     /// Sets whether the restored database is checked as by [`Maintenance::check`](crate::handles::Maintenance::check),
-    /// true by default. Without the check, hashes and checksums are verified, and the tree is rebuilt when the database
-    /// is opened.
+    /// true by default. Without the check, hashes and checksums are verified; and the tree is computed when the database
+    /// is opened, unless it is part of the backup.
     #[must_use]
     pub fn check(mut self, checks: bool) -> Self {
         self.checks = checks;
@@ -122,7 +124,8 @@ pub struct RestoreReport {
 ///
 /// The directory gets its name when the database in it is complete, flushed and checked: if the process is killed
 /// before, there is no database, and the next restore removes the remains. The database is a copy with an identity of
-/// its own: replications with it start anew, and find what is missing. Costs copying, rebuilding the tree, and a check.
+/// its own: replications with it start anew, and find what is missing. Costs copying, computing the tree from the log, and a check; the tree of the
+/// backup is copied instead, if it has one and ends with the state to restore, or before it.
 ///
 /// # Errors
 /// `NotFound` if there is no such backup, or the sequence can't be restored; `Invalid` if the directory exists, unless
@@ -198,6 +201,8 @@ struct Source {
     history: Vec<HistoryEntry>,
     contents: Vec<ContentEntry>,
     keys: Option<KeysEntry>,
+    /// The files of a tree which the log completes; none if it is computed.
+    tree: Vec<TreeEntry>,
     /// The newest sequence, unless the log is cut.
     sequence: Sequence,
     cut_at: Option<CutAt>,
@@ -236,6 +241,7 @@ impl Source {
             history: manifest.history,
             contents: manifest.contents,
             keys: manifest.keys,
+            tree: manifest.tree,
             cut_at: None,
             older: None,
         }
@@ -273,7 +279,7 @@ impl Source {
             }
         }
         let Some(newer) = newer else { return Err(Error::corrupt("every manifest is damaged")) };
-        let mut source = Source { cut_at: Some(at), ..Source::of(newer) };
+        let mut source = Source { cut_at: Some(at), tree: Vec::new(), ..Source::of(newer) };
         source.drop_later_history(at);
         Ok(source)
     }
@@ -282,6 +288,7 @@ impl Source {
     fn joined_with(mut self, older: Manifest, at: CutAt) -> Self {
         self.cut_at = Some(at);
         self.older = Some((older.backup, older.sequence()));
+        self.tree = older.tree;
         self.segments = joined(older.segments, self.segments, |segment| segment.number);
         self.history = joined(older.history, self.history, |history| history.segment);
         self.contents = joined(older.contents, self.contents, |content| content.digest.clone());
@@ -323,7 +330,8 @@ impl Source {
     fn files(&self) -> impl Iterator<Item = &FileEntry> {
         let parts = self.segments.iter().flat_map(|segment| &segment.parts);
         let history = self.history.iter().map(|history| &history.file);
-        parts.chain(history).chain(self.contents.iter().map(|content| &content.file))
+        let contents = self.contents.iter().map(|content| &content.file);
+        parts.chain(history).chain(contents).chain(self.tree.iter().map(|entry| &entry.file))
     }
 
     fn byte_count(&self) -> u64 {
@@ -354,6 +362,29 @@ impl Source {
             // What was linked has no hash.
             if segment.parts.iter().any(|part| part.hash.is_none()) {
                 verify_frames(vfs, segment)?;
+            }
+        }
+        flush_directories(&**vfs, &directories)?;
+        match self.copy_tree(target, vfs, &mut show) {
+            // The log has everything.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                remove_recursively(&**vfs, TREE).map_err(|error| Error::io(format_args!("remove {TREE}"), error))
+            }
+            copied => copied,
+        }
+    }
+
+    fn copy_tree(&self, target: &dyn Target, vfs: &Arc<dyn Vfs>, show: &mut dyn FnMut(u64)) -> Result<()> {
+        let paths: Vec<String> = self.tree.iter().map(TreeEntry::path).collect();
+        let directories = create_directories(&**vfs, paths.iter().map(String::as_str))?;
+        for (path, entry) in paths.iter().zip(&self.tree) {
+            copy_file(target, vfs, path, std::slice::from_ref(&entry.file), show)?;
+        }
+        // What was linked has no hash.
+        if self.tree.iter().any(|entry| entry.file.hash.is_none()) {
+            let listed = tree_list(target, &self.tree)?;
+            for (path, _) in paths.iter().zip(&self.tree).filter(|(_, entry)| entry.file.hash.is_none()) {
+                listed.verify(vfs.clone(), path)?;
             }
         }
         flush_directories(&**vfs, &directories)

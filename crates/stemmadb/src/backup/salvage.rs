@@ -69,6 +69,9 @@ fn copy_surviving(target: &dyn Target, manifest: &Manifest, vfs: &Arc<dyn Vfs>) 
     for entry in &manifest.contents {
         files.push((entry.digest.parse::<Digest>()?.file_name(), std::slice::from_ref(&entry.file)));
     }
+    for entry in &manifest.tree {
+        files.push((entry.path(), std::slice::from_ref(&entry.file)));
+    }
     if let Some(keys) = &manifest.keys {
         files.push((KEY_FILE.to_owned(), std::slice::from_ref(&keys.file)));
     }

@@ -102,7 +102,7 @@ impl<'a> Shipper<'a> {
             // Even if this shipment fails, the next one needs what is removed meanwhile.
             self.kept = Some(export.segments_kept.clone());
         }
-        let shipped = ship(store, self.target, &export, &known, &self.writer, &mut |_| ())?;
+        let shipped = ship(store, self.target, &export, &known, &self.writer, false, &mut |_| ())?;
         self.kept = Some(export.segments_kept.clone());
         let end = export.end;
         drop(export);

@@ -5,11 +5,12 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, Manifest, SegmentEntry, name_of};
+use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, Manifest, SegmentEntry, TreeEntry, name_of};
 use super::target::Target;
 use super::transfer::{Hashing, write_all};
 use crate::log::{Digest, history_name, is_content_of, read_frames, segment_file_name, verify_history};
 use crate::options::Progress;
+use crate::tree::ListedFiles;
 use crate::vfs::{MemoryVfs, Vfs};
 use crate::{Error, ErrorKind, Result};
 
@@ -138,6 +139,17 @@ impl Verifier<'_> {
             self.once(manifest.backup, &[&content.file.name], |target| verify_content(target, content))?;
             self.show(content.file.length, total);
         }
+        self.tree(manifest, total)
+    }
+
+    fn tree(&mut self, manifest: &Manifest, total: u64) -> Result<()> {
+        for entry in &manifest.tree {
+            self.once(manifest.backup, &[&entry.file.name], |target| match entry.file.hash {
+                None => verify_tree_file(target, &manifest.tree, entry),
+                Some(_) => verify_hash(target, &entry.file),
+            })?;
+            self.show(entry.file.length, total);
+        }
         Ok(())
     }
 
@@ -235,6 +247,31 @@ fn verify_history_file(target: &dyn Target, manifest: &Manifest, history: &Histo
     })?;
     let id = manifest.database_id()?;
     verify_history(&*vfs, history.segment, &id).map_err(|error| error.within(&history.file.name))
+}
+
+/// The list of the tree's files, which is the last of them.
+///
+/// # Errors
+/// `Corrupt` if it is damaged.
+pub(super) fn tree_list(target: &dyn Target, tree: &[TreeEntry]) -> Result<ListedFiles> {
+    let manifest = tree.last().ok_or_else(|| Error::internal("a backup without a tree has no list of its files"))?;
+    let mut bytes = Vec::new();
+    read_verified(target, &manifest.file, &mut |content| {
+        let read = content.read_to_end(&mut bytes);
+        read.map(|_| ()).map_err(|error| Error::io(format_args!("read {}", manifest.file.name), error))
+    })?;
+    ListedFiles::decode(&bytes)
+}
+
+/// Verifies a file of the tree that was linked, and thus has no hash.
+fn verify_tree_file(target: &dyn Target, tree: &[TreeEntry], entry: &TreeEntry) -> Result<()> {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let path = entry.path();
+    let file = vfs.create(&path).map_err(|error| Error::io(format_args!("create {path}"), error))?;
+    read_verified(target, &entry.file, &mut |content| {
+        write_all(&file, &entry.file.name, 0, content, &mut |_| ()).map(|_| ())
+    })?;
+    tree_list(target, tree)?.verify(vfs, &path).map_err(|error| error.within(&entry.file.name))
 }
 
 /// Verifies the content of an attachment by the hash in the manifest, or else by its digest.

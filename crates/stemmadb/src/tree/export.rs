@@ -1,12 +1,14 @@
-//! Export of a tree: its files, which never change, for a copy of the database.
+//! Export of a tree: its files, which never change, for a copy of the database or a backup.
 
 use std::sync::Arc;
 
-use super::Tree;
-use super::manifest::{Manifest, RunList};
+use super::directory::TreeDirectory;
+use super::manifest::{self, Manifest, RunList};
+use super::run_file::{self, FileRecord, RunFile};
 use super::version::TreeSnapshot;
-use crate::Result;
-use crate::vfs::Vfs;
+use super::{REBUILD, Tree};
+use crate::vfs::{KeyedVfs, MemoryVfs, Vfs, read_exact_at};
+use crate::{Error, Result};
 
 /// A state of a tree whose files a copy takes over. Keeps them as long as it exists.
 pub(crate) struct TreeExport {
@@ -47,5 +49,56 @@ impl TreeExport {
     pub(crate) fn write_manifest(&self, vfs: Arc<dyn Vfs>) -> Result<()> {
         let (mut manifest, _) = Manifest::open(vfs, &self.directory, self.manifest_bytes_max)?;
         manifest.install(&self.list)
+    }
+
+    /// The manifest of a copy, and its name. It is encrypted if the tree is.
+    pub(crate) fn manifest(&self) -> Result<(String, Vec<u8>)> {
+        let path = format!("{}/{}", self.directory, manifest::NAME);
+        let memory: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+        let created = memory.create_dir_all(&self.directory);
+        created.map_err(|error| Error::io(format_args!("create {}", self.directory), error))?;
+        self.write_manifest(match self.vfs.keyring() {
+            Some(keyring) => Arc::new(KeyedVfs::new(memory.clone(), keyring.clone())),
+            None => memory.clone(),
+        })?;
+        let read = memory.open(&path).and_then(|file| {
+            let mut bytes = vec![0; file.len()? as usize];
+            read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
+        });
+        Ok((path.clone(), read.map_err(|error| Error::io(format_args!("read {path}"), error))?))
+    }
+}
+
+/// Whether this is the name of a run file or of the manifest, within the tree's directory.
+pub(crate) fn is_file_name(name: &str) -> bool {
+    name == manifest::NAME || run_file::number_of(name).is_some_and(|number| run_file::file_name(number) == name)
+}
+
+/// The run files that the manifest of a copy lists.
+pub(crate) struct ListedFiles(Vec<FileRecord>);
+
+impl ListedFiles {
+    /// Decodes a manifest that is not encrypted.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is damaged.
+    pub(crate) fn decode(manifest: &[u8]) -> Result<Self> {
+        let newest = manifest::newest_list(manifest, None);
+        let newest = newest.ok_or_else(|| Error::corrupt("the list of the tree's files is damaged"))?;
+        Ok(ListedFiles(newest.list.runs.into_iter().flat_map(|run| run.slices).map(|slice| slice.file).collect()))
+    }
+
+    /// Verifies the checksums of every block of a listed file. Reads at about the speed of the disk.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is damaged, or not listed; `Unavailable` if it can't be read.
+    pub(crate) fn verify(&self, vfs: Arc<dyn Vfs>, path: &str) -> Result<()> {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let record = self.0.iter().find(|record| run_file::file_name(record.number) == name);
+        let Some(record) = record else {
+            return Err(Error::corrupt(format!("{path} is not in the list of files")).with_hint(REBUILD));
+        };
+        let file = RunFile::new(Arc::new(TreeDirectory::new(vfs, directory, 0)), record.clone());
+        (0..file.index()?.block_count()).try_for_each(|number| file.read_block(number).map(|_| ()))
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::memory::{MemoryLock, child_of};
-use super::{Vfs, VfsFile, VfsLock};
+use super::{Vfs, VfsFile, VfsLock, read_exact_at};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -124,6 +124,7 @@ struct SimulatedDisk {
     sync_takes: Duration,
     random: Random,
     missed_remove_count: u64,
+    has_links: bool,
 }
 
 #[derive(Clone, Default)]
@@ -193,6 +194,7 @@ impl FaultVfs {
             sync_takes: Duration::ZERO,
             random: Random::new(seed),
             missed_remove_count: 0,
+            has_links: false,
         })
     }
 
@@ -224,6 +226,12 @@ impl FaultVfs {
     /// Makes every flush of a file take this long before it has an effect.
     pub fn slow_syncs(&self, takes: Duration) {
         self.disk.lock().sync_takes = takes;
+    }
+
+    /// Allows hard links to files of other disks. A link is a copy that is durable at once, as if the file had been
+    /// flushed before.
+    pub fn allow_links(&self) {
+        self.disk.lock().has_links = true;
     }
 
     /// Cancels all planned failures. Damage that already happened remains.
@@ -269,6 +277,7 @@ impl FaultVfs {
             sync_takes: Duration::ZERO,
             random,
             missed_remove_count: 0,
+            has_links: disk.has_links,
         })
     }
 
@@ -326,6 +335,20 @@ impl SimulatedDisk {
 
     fn file(&mut self, number: u64) -> &mut FileState {
         self.files.entry(number).or_default()
+    }
+
+    /// Adds a file; returns its number.
+    fn create(&mut self, name: &str, file: FileState) -> io::Result<u64> {
+        self.record_call(Call::Create)?;
+        if self.names.files.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let number = self.next_file;
+        self.next_file += 1;
+        self.files.insert(number, file);
+        let added = Some((name.to_owned(), AddedName::File(number)));
+        self.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
+        Ok(number)
     }
 
     fn change_names(&mut self, change: NameChange) {
@@ -518,17 +541,19 @@ impl Vfs for FaultVfs {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
-        let mut disk = self.disk.lock();
-        disk.record_call(Call::Create)?;
-        if disk.names.files.contains_key(name) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        let number = disk.next_file;
-        disk.next_file += 1;
-        disk.files.insert(number, FileState::default());
-        let added = Some((name.to_owned(), AddedName::File(number)));
-        disk.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
+        let number = self.disk.lock().create(name, FileState::default())?;
         Ok(self.file(name, number))
+    }
+
+    fn link_from(&self, source: &dyn Vfs, from: &str, to: &str) -> io::Result<bool> {
+        if !self.disk.lock().has_links {
+            return Ok(false);
+        }
+        let file = source.open(from)?;
+        let mut content = vec![0; file.len()? as usize];
+        read_exact_at(&*file, &mut content, 0)?;
+        let linked = FileState { durable: content.clone(), content, ..FileState::default() };
+        self.disk.lock().create(to, linked).map(|_| true)
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {

@@ -32,10 +32,13 @@ fn at_each_step(disk: &FaultVfs, mut attempt: impl FnMut(&FaultVfs) -> Result<()
     }
 }
 
-/// A database with several segments and contents, after a first backup.
-fn backed_up(seed: u64) -> (Database, FaultVfs, Content) {
+/// A database with several segments and contents, after a first backup, which shares its files if `links`.
+fn backed_up(seed: u64, links: bool) -> (Database, FaultVfs, Content) {
     let mut random = Random::new(seed);
     let target_disk = FaultVfs::new(2);
+    if links {
+        target_disk.allow_links();
+    }
     let db = open(&FaultVfs::new(1));
     (0..60).for_each(|_| write(&db, &mut random));
     back_up_to(&db, &target(&target_disk)).unwrap();
@@ -47,7 +50,11 @@ fn backed_up(seed: u64) -> (Database, FaultVfs, Content) {
 
 #[test]
 fn earlier_backups_survive_a_backup_that_is_interrupted() {
-    let (db, target_disk, first) = backed_up(31);
+    [false, true].into_iter().for_each(interrupted_backup);
+}
+
+fn interrupted_backup(links: bool) {
+    let (db, target_disk, first) = backed_up(31, links);
     let second = content(&db);
     let attempt = |disk: &FaultVfs| back_up_to(&db, &target(disk)).map(|_| ());
     let step_count = at_each_step(&target_disk, attempt, |disk| {
@@ -74,7 +81,7 @@ fn earlier_backups_survive_a_backup_that_is_interrupted() {
 
 #[test]
 fn retention_that_is_interrupted_deletes_no_file_that_is_needed() {
-    let (db, target_disk, _) = backed_up(32);
+    let (db, target_disk, _) = backed_up(32, true);
     db.maintenance().compact().unwrap();
     back_up_to(&db, &target(&target_disk)).unwrap();
     let second = content(&db);
@@ -91,7 +98,11 @@ fn retention_that_is_interrupted_deletes_no_file_that_is_needed() {
 
 #[test]
 fn restore_that_is_interrupted_leaves_no_database_or_a_complete_one() {
-    let (db, target_disk, _) = backed_up(33);
+    [false, true].into_iter().for_each(interrupted_restore);
+}
+
+fn interrupted_restore(links: bool) {
+    let (db, target_disk, _) = backed_up(33, links);
     let target = target(&target_disk);
     back_up_to(&db, &target).unwrap();
     let (expected, middle) = (content(&db), Sequence::new(sequence(&db).get() - 10));
@@ -120,7 +131,7 @@ fn restore_that_is_interrupted_leaves_no_database_or_a_complete_one() {
 
 #[test]
 fn replacement_that_is_interrupted_loses_nothing() {
-    let (db, target_disk, _) = backed_up(34);
+    let (db, target_disk, _) = backed_up(34, true);
     let target = target(&target_disk);
     back_up_to(&db, &target).unwrap();
     let new = content(&db);
@@ -153,7 +164,7 @@ fn replacement_that_is_interrupted_loses_nothing() {
 
 #[test]
 fn branch_that_is_interrupted_leaves_no_database_or_a_complete_one() {
-    let (db, ..) = backed_up(35);
+    let (db, ..) = backed_up(35, false);
     let (expected, middle) = (content(&db), Sequence::new(sequence(&db).get() - 10));
     for at in [At::Latest, At::Sequence(middle)] {
         let attempt =

@@ -16,6 +16,7 @@ mod faults;
 mod following;
 mod restores;
 mod targets;
+mod trees;
 
 /// What a database has: the JSON of each document, and the contents of its files.
 type Content = BTreeMap<String, String>;

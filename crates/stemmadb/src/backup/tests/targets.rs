@@ -145,13 +145,13 @@ fn second_writer_of_a_manifest_is_refused() {
     let export = db.store().export(None).unwrap();
     db.insert("b", &serde_json::json!({})).unwrap();
     back_up_to(&db, &target).unwrap();
-    let refused = create::ship(db.store(), &target, &export, &known, "second", &mut |_| ()).err().unwrap();
+    let refused = create::ship(db.store(), &target, &export, &known, "second", true, &mut |_| ()).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     assert_eq!(content(&restored(&target, At::Latest).unwrap().1), content(&db));
     // A writer that slept through a deletion of backups withdraws its own.
     db.insert("c", &serde_json::json!({})).unwrap();
     db.maintenance().backup_with(&target, &BackupOptions::new().keep(1), |_| ()).unwrap();
-    let late = create::ship(db.store(), &target, &export, &known, "late", &mut |_| ()).unwrap();
+    let late = create::ship(db.store(), &target, &export, &known, "late", true, &mut |_| ()).unwrap();
     let refused = clean::clean(&target, &late.manifest, None, false, &known.files).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     assert_eq!(list(&target).unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(), [2]);
