@@ -36,6 +36,8 @@ const PLAIN: &str = "plain";
 const ENCRYPTED_INSERT_TARGET: f64 = 0.97;
 const ENCRYPTED_GET_TARGET: f64 = 0.9;
 const ENCRYPTED_CACHED_GET_TARGET: f64 = 0.97;
+/// Of the speed of `cp`.
+const RESTORE_SPEED: f64 = 0.5;
 const BRANCH_MS_MAX: f64 = 50.0;
 const BACKUP_MS_MAX: f64 = 1_000.0;
 
@@ -253,7 +255,7 @@ fn copies(bench: &mut Bench, corpus: &Corpus, path: &Path) -> Result<()> {
     let stemma = Stemma::open(path, false, Caching::Default)?;
     let db = stemma.database();
     let fresh = |name: &str| bench.scratch.fresh_path(name);
-    let (mut branch, mut backup, mut vacuum, mut restored, mut copied) = <[Samples; 5]>::default().into();
+    let (mut branch, mut backup, mut vacuum, mut restored, mut checked, mut copied) = <[Samples; 6]>::default().into();
     for _ in 0..bench.scale.repetition_count {
         let branch_path = fresh("branch.stemma")?;
         timed(bench, &mut branch, || Ok(db.maintenance().branch(&branch_path, At::Latest)?))?;
@@ -264,9 +266,15 @@ fn copies(bench: &mut Bench, corpus: &Corpus, path: &Path) -> Result<()> {
         })?;
         let vacuum_path = fresh("vacuum.sqlite")?;
         timed(bench, &mut vacuum, || sqlite.vacuum_into(&vacuum_path))?;
+        // Until the database answers.
         let restored_path = fresh("restored.stemma")?;
         timed(bench, &mut restored, || {
-            restore(&DirectoryTarget::open(&backup_path)?, &restored_path, RestoreOptions::new())?;
+            restore(&DirectoryTarget::open(&backup_path)?, &restored_path, RestoreOptions::new().check(false))?;
+            Stemma::open(&restored_path, false, Caching::Default)?.close()
+        })?;
+        let checked_path = fresh("checked.stemma")?;
+        timed(bench, &mut checked, || {
+            restore(&DirectoryTarget::open(&backup_path)?, &checked_path, RestoreOptions::new())?;
             Ok(())
         })?;
         let copied_path = fresh("copied.stemma")?;
@@ -276,7 +284,8 @@ fn copies(bench: &mut Bench, corpus: &Corpus, path: &Path) -> Result<()> {
     push_copy(bench, "branch", &branch, &[("cp", &copied), ("bound", &bound(BRANCH_MS_MAX))])?;
     let peers = [("cp", &copied), ("sqlite-vacuum-into", &vacuum), ("bound", &bound(BACKUP_MS_MAX))];
     push_copy(bench, "hot backup", &backup, &peers)?;
-    push_copy(bench, "restore and check", &restored, &[("cp", &copied)])?;
+    push_restore(bench, "restore", &restored, &copied, Some(RESTORE_SPEED))?;
+    push_restore(bench, "restore and check", &checked, &copied, None)?;
     stemma.close()?;
     sqlite.close()
 }
@@ -285,6 +294,11 @@ fn push_copy(bench: &mut Bench, row: &str, ours: &Samples, peers: &[(&'static st
     let bound = peers.iter().find(|(name, _)| *name == "bound").map(|(name, _)| (*name, 1.0));
     let heading = heading(bench, row, Unit::Milliseconds, bound);
     bench.push(ResultRow::new(heading, ours, peers))
+}
+
+fn push_restore(bench: &mut Bench, row: &str, ours: &Samples, copied: &Samples, speed: Option<f64>) -> Result<()> {
+    let heading = heading(bench, row, Unit::Milliseconds, speed.map(|speed| ("cp", speed)));
+    bench.push(ResultRow::new(heading, ours, &[("cp", copied)]))
 }
 
 fn timed(bench: &Bench, samples: &mut Samples, work: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -57,10 +57,9 @@ impl Database {
         let target = open_target(target)?;
         let directory = self.inner.path().unwrap_or(Path::new("."));
         let directory = directory.with_extension(format!("revert-{}", uuid::Uuid::new_v4().simple()));
-        let options = RestoreOptions::new().at(at);
-        let restored = backup::restore_with_progress(&*target, &directory, options, show(progress));
+        let restored = backup::restore_with_progress(&*target, &directory, restore_options(at), show(progress));
         let changed = restored.and_then(|_| {
-            let copy = stemmadb::Database::open(&directory)?;
+            let copy = stemmadb::Database::open_with(&directory, encryption::options())?;
             let changed = self.inner.history().revert_to_copy(Selector::everything(), &copy);
             copy.close()?;
             changed
@@ -106,13 +105,22 @@ pub(crate) fn verify_backups(target: &Path, progress: &Progress) -> Result<Verif
 
 /// Restores the newest backup to a temporary directory and checks it there.
 pub(crate) fn check_restore(target: &dyn Target) -> Result<RestoreReport> {
-    Ok(backup::check_restore(target, std::env::temp_dir())?)
+    Ok(backup::check_restore(target, std::env::temp_dir(), encryption::key())?)
 }
 
 /// Sends a request to a route of the database at a URL.
 pub(crate) fn post(url: &str, route: &str, body: &Value) -> Result<Value> {
     let runtime = tokio::runtime::Runtime::new().map_err(stemmadb::Error::no_thread)?;
     Ok(stemmadb_server::post(url, route, body, runtime.handle().clone())?)
+}
+
+/// Options of a restore, with the key if one was given.
+fn restore_options(at: At) -> RestoreOptions {
+    let options = RestoreOptions::new().at(at);
+    match encryption::key() {
+        Some(key) => options.encryption(key.clone()),
+        None => options,
+    }
 }
 
 /// Restores a database from a target.
@@ -124,10 +132,7 @@ pub(crate) fn restore(
     checks: bool,
     progress: &Progress,
 ) -> Result<RestoreReport> {
-    let mut options = RestoreOptions::new().at(at).force(force).check(checks);
-    if let Some(key) = encryption::key() {
-        options = options.encryption(key.clone());
-    }
+    let options = restore_options(at).force(force).check(checks);
     Ok(backup::restore_with_progress(&*open_target(target)?, directory, options, show(progress))?)
 }
 

@@ -28,6 +28,7 @@ use std::time::SystemTime;
 
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
+use stemmadb::backup::RestoreOptions;
 use stemmadb::encryption::EncryptionKey;
 use stemmadb::open_files::OpenFileLimit;
 use stemmadb::{IndexPolicy, Options};
@@ -51,6 +52,8 @@ pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 pub(crate) struct Directory {
     path: PathBuf,
     options: Options,
+    /// The key of all databases, if they are encrypted.
+    key: Option<EncryptionKey>,
     /// The memory for all open databases.
     budget: MemoryShare,
     catalog: Catalog,
@@ -116,10 +119,8 @@ impl Directory {
     pub(crate) fn open(config: &Config) -> Result<Self> {
         let path = config.directory.clone();
         std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
-        let mut options = Options::new();
-        if let Some(key_file) = &config.key_file {
-            options = options.encryption(EncryptionKey::from_file(key_file));
-        }
+        let key = config.key_file.as_ref().map(EncryptionKey::from_file);
+        let options = key.iter().fold(Options::new(), |options, key| options.encryption(key.clone()));
         let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY), &options)?;
         let entries = catalog.entries()?;
         complete_removals(&path, &catalog, &entries)?;
@@ -128,6 +129,7 @@ impl Directory {
         let slots = entries.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
         let directory = Directory {
             options: options.durability(config.durability),
+            key,
             budget: MemoryShare::configured(config),
             catalog,
             slots: RwLock::new(slots),
@@ -279,6 +281,16 @@ impl Directory {
         let parent = self.path.join(UNFINISHED_DIRECTORY);
         std::fs::create_dir_all(&parent).map_err(|error| io_failure("create", &parent, &error))?;
         Ok(UnfinishedDirectory(parent.join(Uuid::new_v4().simple().to_string())))
+    }
+
+    /// Options of a restore of a database of this server, with its key.
+    pub(crate) fn restore_options(&self) -> RestoreOptions {
+        self.key.iter().fold(RestoreOptions::new(), |options, key| options.encryption(key.clone()))
+    }
+
+    /// Options of a database beside those that are served, with their key.
+    pub(crate) fn database_options(&self) -> Options {
+        self.options.clone()
     }
 
     /// Adds a new database to the catalog. It must be opened next.

@@ -86,7 +86,7 @@ async fn cancel(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn restore(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?.unwrap_or_default();
     let place = place(&call, &body)?;
-    let options = RestoreOptions::new().at(state(&body)?);
+    let options = call.state.directory.restore_options().at(state(&body)?);
     match flag(&body, "revert")? {
         true => revert(call, place, options).await,
         false => restore_new(call, &body, place, options).await,
@@ -119,7 +119,7 @@ async fn revert(call: Call, place: PathBuf, options: RestoreOptions) -> Result<H
     blocking(move || {
         let restored = directory.unfinished()?;
         let report = restore_backup(&*backup_target(&place, false)?, restored.path(), options).map_err(reported)?;
-        let copy = Database::open(restored.path())?;
+        let copy = Database::open_with(restored.path(), directory.database_options())?;
         let changed = served.database().history().revert_to_copy(Selector::everything(), &copy);
         copy.close()?;
         let answer = json!({

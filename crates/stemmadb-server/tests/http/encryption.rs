@@ -30,6 +30,22 @@ fn all_databases_of_a_server_are_encrypted_with_its_key_file() {
     let user = json!({"name": SECRET, "password": "secret", "roles": [], "type": "user"});
     assert_eq!(server.put(&format!("/_users/org.couchdb.user:{SECRET}"), &user).status, 201);
     assert_eq!(server.post("/library/_backup", &json!({})).status, 201);
+    // Its backups are restored with the same key.
+    let restored = server.post("/copy/_restore", &json!({"target": "library"}));
+    assert_eq!((restored.status, &restored.json()["documents"]), (201, &json!(1)), "{restored:?}");
+    assert_eq!(server.get(&format!("/copy/{SECRET}")).json()["title"], SECRET);
+    server.put("/library/later", &json!({"title": SECRET}));
+    let reverted = server.post("/library/_restore", &json!({"revert": true}));
+    assert_eq!((reverted.status, &reverted.json()["changed"]), (201, &json!(1)), "{reverted:?}");
+    let checked = json!({"continuous": true, "target": "checked", "interval": 0.01, "check": 0.05});
+    assert_eq!(server.post("/library/_backup", &checked).status, 202);
+    let check = loop {
+        match &server.get("/library").json()["backup"]["check"] {
+            serde_json::Value::Null => std::thread::sleep(std::time::Duration::from_millis(20)),
+            check => break check.clone(),
+        }
+    };
+    assert_eq!(check["error"], json!(null), "{check}");
     server.restart();
     assert_eq!(server.get(&format!("/library/{SECRET}")).json()["title"], SECRET);
     assert_eq!(server.get(&format!("/_users/org.couchdb.user:{SECRET}")).json()["name"], SECRET);

@@ -180,7 +180,8 @@ impl Follower {
             let checked = Arc::downgrade(&follower.shared);
             let note = move |check| _ = checked.upgrade().map(|shared| shared.note_check(check));
             let target = follower.shared.target.clone();
-            follower._checks = Some(ScheduledChecks::start(target, *interval, directory.clone(), note)?);
+            let key = store.parts.options.encryption.clone();
+            follower._checks = Some(ScheduledChecks::start(target, *interval, directory.clone(), key, note)?);
         }
         Ok(follower)
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::destination::Destination;
 use super::restore::{RestoreOptions, RestoreReport, restore_to};
 use super::target::Target;
+use crate::cipher::EncryptionKey;
 use crate::revision::Sequence;
 use crate::sync::{Condvar, Mutex};
 use crate::{Error, Result};
@@ -30,13 +31,22 @@ pub struct RestoreCheck {
 ///
 /// This is the proof that a backup can be restored. It needs as much space as the database, and costs copying,
 /// rebuilding the tree, and a check. What an interrupted check leaves is removed by the next one of the same target.
+/// `key` is that of an encrypted database.
 ///
 /// # Errors
 /// Those of [`restore`](super::restore()).
-pub fn check_restore(target: &dyn Target, directory: impl AsRef<Path>) -> Result<RestoreReport> {
+pub fn check_restore(
+    target: &dyn Target,
+    directory: impl AsRef<Path>,
+    key: Option<&EncryptionKey>,
+) -> Result<RestoreReport> {
     let name = format!("stemma-check-{}", &blake3::hash(target.describe().as_bytes()).to_hex()[..16]);
     let destination = Destination::on_disk(&directory.as_ref().join(name))?;
-    let report = restore_to(target, &destination, &RestoreOptions::new().force(true), &mut |_| ())?;
+    let mut options = RestoreOptions::new().force(true);
+    if let Some(key) = key {
+        options = options.encryption(key.clone());
+    }
+    let report = restore_to(target, &destination, &options, &mut |_| ())?;
     destination.remove_filled()?;
     Ok(report)
 }
@@ -58,13 +68,14 @@ impl ScheduledChecks {
         target: Arc<dyn Target>,
         interval: Duration,
         directory: PathBuf,
+        key: Option<EncryptionKey>,
         note: impl Fn(RestoreCheck) + Send + 'static,
     ) -> Result<Self> {
         let stop: Arc<Stop> = Arc::default();
         let stopping = stop.clone();
         let run = move || {
             while stopping.wait(interval) {
-                note(checked(&*target, &directory));
+                note(checked(&*target, &directory, key.as_ref()));
             }
         };
         std::thread::Builder::new().name("stemma-check".to_owned()).spawn(run).map_err(Error::no_thread)?;
@@ -72,8 +83,8 @@ impl ScheduledChecks {
     }
 }
 
-fn checked(target: &dyn Target, directory: &Path) -> RestoreCheck {
-    let outcome = check_restore(target, directory);
+fn checked(target: &dyn Target, directory: &Path, key: Option<&EncryptionKey>) -> RestoreCheck {
+    let outcome = check_restore(target, directory, key);
     let time = SystemTime::now();
     match outcome {
         Ok(report) => RestoreCheck { backup: report.backup, sequence: report.sequence, time, error: None },

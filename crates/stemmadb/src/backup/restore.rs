@@ -323,7 +323,8 @@ impl Source {
         read_verified(target, &keys.file, &mut |content| {
             let read = content.read_to_end(&mut bytes);
             read.map(|_| ()).map_err(|error| Error::io(format_args!("read {}", keys.file.name), error))
-        })?;
+        })
+        .map_err(incomplete)?;
         key_file::open(&bytes, key).map(Some)
     }
 
@@ -397,6 +398,14 @@ fn joined<T, K: Ord>(older: Vec<T>, newer: Vec<T>, key: impl Fn(&T) -> K) -> Vec
     entries.into_values().collect()
 }
 
+/// The error for a file of a backup that can't be read; one that is missing is damage.
+fn incomplete(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::corrupt(format!("a file of the backup is missing: {}", error.message())),
+        _ => error,
+    }
+}
+
 /// Writes a file from its parts and flushes it.
 fn copy_file(
     target: &dyn Target,
@@ -412,10 +421,7 @@ fn copy_file(
             offset = write_all(&file, name, offset, content, show)?;
             Ok(())
         });
-        copied.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::corrupt(format!("a file of the backup is missing: {}", error.message())),
-            _ => error,
-        })?;
+        copied.map_err(incomplete)?;
     }
     file.sync_data().map_err(|error| Error::io(format_args!("flush {name}"), error))
 }

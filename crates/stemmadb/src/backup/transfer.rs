@@ -46,12 +46,18 @@ impl Read for SegmentReader<'_> {
 pub(super) struct Hashing<R> {
     reader: R,
     hasher: blake3::Hasher,
+    is_hashed: bool,
     pub(super) length: u64,
 }
 
 impl<R: Read> Hashing<R> {
     pub(super) fn new(reader: R) -> Self {
-        Hashing { reader, hasher: blake3::Hasher::new(), length: 0 }
+        Hashing { reader, hasher: blake3::Hasher::new(), is_hashed: true, length: 0 }
+    }
+
+    /// Only counts.
+    pub(super) fn counting(reader: R) -> Self {
+        Hashing { is_hashed: false, ..Self::new(reader) }
     }
 
     pub(super) fn hash(&self) -> String {
@@ -67,7 +73,9 @@ impl<R: Read> Hashing<R> {
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        self.hasher.update(&buffer[..count]);
+        if self.is_hashed {
+            self.hasher.update(&buffer[..count]);
+        }
         self.length += count as u64;
         Ok(count)
     }

@@ -268,10 +268,24 @@ fn shipper_remembers_its_target_across_openings() {
 fn scheduled_checks_restore_the_newest_backup() {
     let directory = tempfile::tempdir().unwrap();
     let (db, target_disk) = (open(&FaultVfs::new(1)), FaultVfs::new(2));
-    let target = Counted::new(&target_disk);
-    let options = FollowOptions::new().check(Duration::from_millis(5), directory.path());
-    let follower = follow(&db, target.clone(), options);
-    insert(&db, "first");
+    check_on_schedule(&db, &target_disk, directory.path());
+}
+
+/// The key of an encrypted database is known only to those who have opened it.
+#[test]
+#[cfg(feature = "encryption")]
+fn scheduled_checks_restore_backups_of_encrypted_databases() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = crate::encryption::EncryptionKey::from_callback(|| Ok([7; 32]));
+    let db = open_database(Arc::new(FaultVfs::new(1)), options().encryption(key)).unwrap();
+    check_on_schedule(&db, &FaultVfs::new(2), directory.path());
+}
+
+fn check_on_schedule(db: &Database, target_disk: &FaultVfs, directory: &std::path::Path) {
+    let target = Counted::new(target_disk);
+    let options = FollowOptions::new().check(Duration::from_millis(5), directory);
+    let follower = follow(db, target.clone(), options);
+    insert(db, "first");
     let is_checked = |status: &FollowStatus| status.check.as_ref().is_some_and(|check| check.sequence == db.sequence());
     let status = wait_until(&follower, is_checked);
     assert_eq!(status.check.unwrap().error, None);
@@ -286,6 +300,6 @@ fn scheduled_checks_restore_the_newest_backup() {
     assert!(status.check.unwrap().error.unwrap().contains("missing"));
     drop(follower);
     assert!(db.maintenance().followers().is_empty());
-    insert(&db, "second");
+    insert(db, "second");
     assert_eq!(db.maintenance().backup_lag(&*target).unwrap().lag_sequences, 1);
 }

@@ -195,7 +195,8 @@ fn damaged_backups_are_salvaged() {
     let directory = tempfile::tempdir().unwrap();
     let salvaged = |number| {
         let mut ids = std::collections::BTreeSet::new();
-        let report = salvage(&target, number, directory.path(), None, |item| {
+        let key = Options::new().encryption;
+        let report = salvage(&target, number, directory.path(), key.as_ref(), |item| {
             if let crate::salvage::Salvaged::Revision(revision) = item {
                 let id = revision.id.as_str().to_owned();
                 ids.insert(format!("{id} {} {}", revision.revisions[0], revision.body.to_json()));
