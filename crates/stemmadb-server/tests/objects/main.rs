@@ -83,7 +83,7 @@ fn backups_are_made_verified_and_restored() {
     assert_eq!(restored(&target, At::Latest), content(&db));
     assert_eq!(restored(&target, At::Sequence(at)), then);
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(backup::check_restore(&target, directory.path()).unwrap().sequence, db.sequence());
+    assert_eq!(backup::check_restore(&target, directory.path(), None).unwrap().sequence, db.sequence());
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left of the check");
 
     // Only what the newest backup needs is left.
@@ -200,7 +200,7 @@ fn lost_objects_are_found_and_put_again() {
     let report = backup::verify(&target).unwrap();
     assert!(!report.is_sound() && lost.ends_with(&report.damages[0].file), "{report:?}");
     let directory = tempfile::tempdir().unwrap();
-    let error = backup::check_restore(&target, directory.path()).unwrap_err();
+    let error = backup::check_restore(&target, directory.path(), None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     insert(&db, "third");
     let report = back_up(&db, &target).unwrap();
