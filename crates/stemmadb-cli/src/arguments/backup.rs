@@ -10,8 +10,8 @@ use super::{OutputOptions, parse_time};
 /// The arguments of `stemma backup`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "stemma backup <DATABASE> <TARGET> [--keep N] [--no-tree]\n       stemma backup --verify <TARGET>\n       \
-        stemma backup --list <TARGET>",
+    override_usage = "stemma backup <DATABASE> <TARGET> [--keep N] [--no-tree]\n       \
+        stemma backup --verify <TARGET>\n       stemma backup --list <TARGET>",
     after_long_help = "Examples:\n\n  \
     stemma backup library.stemma /mnt/usb/library --keep 30\n  \
     stemma backup --list /mnt/usb/library\n  \

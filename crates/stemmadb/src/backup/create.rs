@@ -214,8 +214,8 @@ pub(super) fn fenced(target: &dyn Target, number: u64) -> Error {
         .with_hint("let one process make the backups of a database")
 }
 
-/// Writes the files that the target lacks, and then the manifest of a new backup. With `has_tree`, the tree is a part of
-/// it, if its files can be linked.
+/// Writes the files that the target lacks, and then the manifest of a new backup. With `has_tree`, the tree is a
+/// part of it, if its files can be linked.
 pub(super) fn ship(
     store: &Store,
     target: &dyn Target,

@@ -88,8 +88,8 @@ impl RestoreOptions {
     }
 
     /// Sets whether the restored database is checked as by [`Maintenance::check`](crate::handles::Maintenance::check),
-    /// true by default. Without the check, hashes and checksums are verified; and the tree is computed when the database
-    /// is opened, unless it is part of the backup.
+    /// true by default. Without the check, hashes and checksums are verified; and the tree is computed when the
+    /// database is opened, unless it is part of the backup.
     #[must_use]
     pub fn check(mut self, checks: bool) -> Self {
         self.checks = checks;
@@ -124,8 +124,9 @@ pub struct RestoreReport {
 ///
 /// The directory gets its name when the database in it is complete, flushed and checked: if the process is killed
 /// before, there is no database, and the next restore removes the remains. The database is a copy with an identity of
-/// its own: replications with it start anew, and find what is missing. Costs copying, computing the tree from the log, and a check; the tree of the
-/// backup is copied instead, if it has one and ends with the state to restore, or before it.
+/// its own: replications with it start anew, and find what is missing. Costs copying, computing the tree from
+/// the log, and a check; the tree of the backup is copied instead, if it has one and ends with the state to restore, or
+/// before it.
 ///
 /// # Errors
 /// `NotFound` if there is no such backup, or the sequence can't be restored; `Invalid` if the directory exists, unless
