@@ -501,7 +501,9 @@ pub(crate) struct Count {
 #[command(after_long_help = "Examples:\n\n  \
     stemma changes library.stemma\n  \
     stemma changes library.stemma --since 1200 --docs\n  \
-    stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n\n\
+    stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n  \
+    stemma changes library.stemma --path 'color/+' --path '_id/shops/#'\n\n\
+    In a pattern, + is any one level of a path; #, at the end, is a value and everything within it.\n\n\
     To continue later, pass the `seq` of the last line as --since.\n\n\
     Only one process at a time can have a database open. With --follow, it is closed between polls so that other \
     processes can write, and reopened when its log changes.")]
@@ -523,6 +525,9 @@ pub(crate) struct Changes {
     /// Only changes of documents that match this selector
     #[arg(long, value_name = "JSON")]
     pub(crate) selector: Option<String>,
+    /// Only changes of documents with a value at a path that matches this pattern; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) path: Vec<String>,
     /// Maximum number of changes
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,

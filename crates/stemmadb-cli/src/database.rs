@@ -112,6 +112,7 @@ pub(crate) struct ChangesRequest {
     pub(crate) documents: bool,
     pub(crate) ids: Vec<String>,
     pub(crate) selector: Option<Value>,
+    pub(crate) paths: Vec<String>,
     pub(crate) limit: Option<u64>,
 }
 
@@ -626,6 +627,9 @@ impl Database {
         }
         if let Some(selector) = &feed.selector {
             changes = changes.selector(&Selector::parse(selector)?)?;
+        }
+        if !feed.paths.is_empty() {
+            changes = changes.paths(&feed.paths)?;
         }
         if let Some(limit) = feed.limit {
             changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));

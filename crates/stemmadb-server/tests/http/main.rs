@@ -21,6 +21,7 @@ mod old_revisions;
 mod openapi;
 mod partitions;
 mod past;
+mod path_patterns;
 mod patch;
 mod protocol;
 mod questions;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::feed::{Change, Changes, Filter};
+use super::live::Patterns;
 use crate::engine::Store;
 use crate::publish::{Listener, WaitOutcome};
 use crate::query::Selector;
@@ -73,6 +74,16 @@ impl Subscription {
     /// `Invalid` if the selector is malformed.
     pub fn selector(mut self, selector: &Selector) -> Result<Self> {
         self.filter.selector = Some((selector.clone(), selector.matcher()?));
+        Ok(self)
+    }
+
+    /// Returns only documents whose winning revision has a value at a path that matches one of the patterns; see
+    /// [`Changes::paths`].
+    ///
+    /// # Errors
+    /// `Invalid` if a pattern is malformed, or if there is none.
+    pub fn paths<P: AsRef<str>>(mut self, patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        self.filter.paths = Some(Patterns::parse(patterns)?);
         Ok(self)
     }
 
