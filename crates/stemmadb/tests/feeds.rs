@@ -136,7 +136,8 @@ type PathCase = (&'static [&'static str], bool, fn(&str, &Json) -> bool);
 fn feed_of_paths_matches_the_scanned_feed() {
     let db = library();
     for n in 0..40 {
-        let body = json!({"color": {"roof": "red", "doors": {"left": n}}, "a.b": [n], "e": {"": n}, "list": [{"x": n}]});
+        let body =
+            json!({"color": {"roof": "red", "doors": {"left": n}}, "a.b": [n], "e": {"": n}, "list": [{"x": n}]});
         db.insert(&format!("cars/{n}"), &body).unwrap();
     }
     db.insert("cars", &json!({"color": "blue"})).unwrap();

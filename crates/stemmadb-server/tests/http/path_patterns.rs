@@ -6,10 +6,10 @@ use crate::client::TestServer;
 use crate::feeds::Feed;
 use crate::watch::Events;
 
-fn garage() -> TestServer {
+fn garage(name: &str) -> TestServer {
     let server = TestServer::new();
     server.database(
-        "live",
+        name,
         &[
             json!({"_id": "cars/1", "color": {"roof": "red", "doors": {"left": "blue"}}}),
             json!({"_id": "cars/2", "color": "white"}),
@@ -27,8 +27,8 @@ fn ids(server: &TestServer, query: &str) -> Vec<String> {
     rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
-fn put(server: &TestServer, id: &str, mut body: Value) {
-    let path = format!("/live/{}", id.replace('/', "%2F"));
+fn put(server: &TestServer, database: &str, id: &str, mut body: Value) {
+    let path = format!("/{database}/{}", id.replace('/', "%2F"));
     let known = server.get(&path);
     if known.status == 200 {
         body["_rev"] = known.json()["_rev"].clone();
@@ -38,7 +38,7 @@ fn put(server: &TestServer, id: &str, mut body: Value) {
 
 #[test]
 fn a_changes_feed_has_the_documents_with_a_value_at_a_matching_path() {
-    let server = garage();
+    let server = garage("live");
     for (query, expected) in [
         ("path=color/+", &["cars/1"][..]),
         ("path=color%2F%2B", &["cars/1"]),
@@ -58,11 +58,7 @@ fn a_changes_feed_has_the_documents_with_a_value_at_a_matching_path() {
     let body = json!({"selector": {"color": "white"}, "paths": ["_id/cars/#", "gears"]});
     let answer = server.post("/live/_changes?filter=_selector", &body).json();
     assert_eq!(answer["results"].as_array().unwrap().len(), 1, "{answer}");
-    for (query, reason) in [
-        ("path=a/%23/b", "goes on after #"),
-        ("path=color/", "%23"),
-        ("path=x%5C", "backslash"),
-    ] {
+    for (query, reason) in [("path=a/%23/b", "goes on after #"), ("path=color/", "%23"), ("path=x%5C", "backslash")] {
         let refused = server.get(&format!("/live/_changes?{query}"));
         assert_eq!(refused.status, 400, "{query}");
         assert!(refused.json()["reason"].as_str().unwrap().contains(reason), "{refused:?}");
@@ -74,19 +70,19 @@ fn a_changes_feed_has_the_documents_with_a_value_at_a_matching_path() {
 
 #[test]
 fn open_feeds_of_paths_receive_what_matches() {
-    let server = garage();
+    let server = garage("db");
     let open = |query: &str| Feed::open(&server, &format!("feed=continuous&heartbeat=1000&{query}"), &json!({}));
     let mut feeds = [open("path=color/+"), open("path=color/+"), open("path=color/%23")];
     let mut by_id = open("path=color/+&filter=_doc_ids&doc_ids=%5B%22cars/4%22%5D");
     let mut design = open("path=views/%23&filter=_design");
     assert_eq!((feeds[0].ids(1), feeds[1].ids(1)), (vec!["cars/1".to_owned()], vec!["cars/1".to_owned()]));
     assert_eq!(feeds[2].ids(2), ["cars/1", "cars/2"]);
-    put(&server, "bike", json!({"gears": 8}));
-    put(&server, "views", json!({"views": {"n": 1}}));
-    server.design("live", "x", json!({"views": {"a": {"map": "function (doc) {}"}}}));
-    put(&server, "cars/2", json!({"color": {"hood": "green"}}));
-    put(&server, "cars/3", json!({"color": "black"}));
-    put(&server, "cars/4", json!({"color": {"roof": "gray"}}));
+    put(&server, "db", "bike", json!({"gears": 8}));
+    put(&server, "db", "views", json!({"views": {"n": 1}}));
+    server.design("db", "x", json!({"views": {"a": {"map": "function (doc) {}"}}}));
+    put(&server, "db", "cars/2", json!({"color": {"hood": "green"}}));
+    put(&server, "db", "cars/3", json!({"color": "black"}));
+    put(&server, "db", "cars/4", json!({"color": {"roof": "gray"}}));
     for feed in &mut feeds[..2] {
         assert_eq!(feed.ids(2), ["cars/2", "cars/4"]);
     }
@@ -123,17 +119,17 @@ fn step(events: &mut Events) -> (Vec<String>, String) {
 
 #[test]
 fn a_live_query_of_paths_sends_each_change_and_continues_after_a_cut() {
-    let server = garage();
+    let server = garage("live");
     let query = json!({"paths": ["color/#", "_id/shops/+"], "fields": ["color"], "heartbeat": 20});
     let mut events = Events::of(&server, &query, None);
     let (seen, start) = step(&mut events);
     assert_eq!(seen, [""; 0], "only what changes from now on");
-    put(&server, "bike", json!({"gears": 8}));
-    put(&server, "cars/2", json!({"color": {"hood": "green"}}));
+    put(&server, "live", "bike", json!({"gears": 8}));
+    put(&server, "live", "cars/2", json!({"color": {"hood": "green"}}));
     assert_eq!(step(&mut events).0, ["cars/2 +color/hood ~color"]);
-    put(&server, "cars/2", json!({"color": {"hood": "gray"}}));
+    put(&server, "live", "cars/2", json!({"color": {"hood": "gray"}}));
     assert_eq!(step(&mut events).0, ["cars/2 ~color/hood"]);
-    put(&server, "shops/oslo", json!({"open": true}));
+    put(&server, "live", "shops/oslo", json!({"open": true}));
     assert_eq!(step(&mut events).0, ["shops/oslo +_id"]);
     // One transaction is one step.
     let revision = |id: &str| server.get(&format!("/live/{}", id.replace('/', "%2F"))).json()["_rev"].clone();
@@ -148,11 +144,11 @@ fn a_live_query_of_paths_sends_each_change_and_continues_after_a_cut() {
     drop(events);
 
     // After a cut, documents that were written meanwhile are sent without their changed paths.
-    put(&server, "cars/1", json!({"color": {"roof": "blue"}}));
+    put(&server, "live", "cars/1", json!({"color": {"roof": "blue"}}));
     let mut events = Events::of(&server, &query, Some(&reached));
     assert_eq!(step(&mut events), (vec![], reached));
     assert_eq!(step(&mut events).0, ["cars/1"]);
-    put(&server, "cars/1", json!({"color": {"roof": "black"}}));
+    put(&server, "live", "cars/1", json!({"color": {"roof": "black"}}));
     assert_eq!(step(&mut events).0, ["cars/1 ~color/roof"]);
 
     // A position of another database starts anew.
@@ -163,7 +159,7 @@ fn a_live_query_of_paths_sends_each_change_and_continues_after_a_cut() {
 
 #[test]
 fn many_changes_of_paths_arrive_in_order_and_complete() {
-    let server = garage();
+    let server = garage("live");
     let mut events = Events::of(&server, &json!({"paths": ["n/+"]}), None);
     step(&mut events);
     let (count, text) = (2_000, "x".repeat(2_000));
@@ -182,7 +178,7 @@ fn many_changes_of_paths_arrive_in_order_and_complete() {
 
 #[test]
 fn unknown_parameters_of_own_routes_are_errors() {
-    let server = garage();
+    let server = garage("live");
     let nothing = json!({});
     for (method, path, unknown, known) in [
         ("GET", "/live/_paths?limt=3", "limt", "it has none"),
