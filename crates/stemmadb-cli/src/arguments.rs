@@ -8,6 +8,7 @@ mod history;
 mod import;
 mod keys;
 mod mirror;
+mod replicate;
 mod salvage;
 mod serve;
 mod update;
@@ -27,6 +28,7 @@ pub(crate) use history::{AsOfArgument, Diff, History, Kept, Log, Revert, Undelet
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
 pub(crate) use mirror::Mirror;
+pub(crate) use replicate::Replicate;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
 pub(crate) use update::{Delete, Update};
@@ -164,6 +166,11 @@ pub(crate) enum Command {
     /// Writes one JSON file per document, and links that group documents by the values of chosen fields, for use with
     /// ls, cat, grep and git. Mirrors a local or remote database, once or continuously.
     Mirror(Mirror),
+    /// Replicate between databases and servers
+    ///
+    /// Copies the revisions that the target lacks, once or continuously. Each side is a directory or the URL of a
+    /// database on a CouchDB-compatible server.
+    Replicate(Replicate),
     /// Define, query, list or drop views
     ///
     /// Without a name, lists the views. With a name, prints the rows of the view or their reduced values.

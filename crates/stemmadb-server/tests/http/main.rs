@@ -23,6 +23,7 @@ mod partitions;
 mod past;
 mod patch;
 mod path_patterns;
+mod peers;
 mod protocol;
 mod questions;
 mod rendering;

@@ -112,13 +112,11 @@ impl Subscription {
     }
 
     /// Calls `callback` now, and whenever there may be a change or the database is closed.
-    #[cfg(feature = "tokio")]
     pub(crate) fn on_change(&self, callback: impl Fn() + Send + Sync + 'static) {
         self.listener.on_change(Box::new(move |_| callback()));
     }
 
     /// Whether the database is closed and every change was returned.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_closed(&self) -> bool {
         self.batch.is_empty() && self.listener.is_closed_at(self.position)
     }
