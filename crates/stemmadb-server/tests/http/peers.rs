@@ -147,8 +147,8 @@ fn library() -> Database {
         let revision = db.insert(&id, &json!({"number": number, "kind": number % 3, "text": "x".repeat(300)})).unwrap();
         match number % 12 {
             0 => {
-                let blob = db.files().store(&vec![number as u8; 20_000][..]).unwrap();
-                db.files().attach(&id, &revision, "a file.bin", "application/octet-stream", &blob).unwrap();
+                let content = vec![number as u8; 20_000];
+                db.files().attach(&id, &revision, "a file.bin", "application/octet-stream", &content[..]).unwrap();
             }
             1 => drop(db.delete(&id, &revision).unwrap()),
             2 => {
