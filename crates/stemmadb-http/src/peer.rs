@@ -123,6 +123,14 @@ pub fn library_error(failure: &Failure) -> Error {
     }
 }
 
+/// Converts a failure to read a response into an error of the library: the connection was cut, or stood still.
+fn interruption(failure: &Failure) -> Error {
+    match failure.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => library_error(failure),
+        _ => unavailable(format!("a response is incomplete: {}", failure.reason())),
+    }
+}
+
 /// Converts a row of a `_bulk_docs` response for a document that was not written into an error of the library.
 fn row_error(row: &Value) -> Error {
     let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("unknown");
@@ -260,7 +268,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
             Some(&reservation),
         )
         .await
-        .map_err(|error| library_error(&error))?;
+        .map_err(|error| interruption(&error))?;
         if status.is_success() {
             let value = read_json_within(&bytes, JsonPurpose::Documents, &reservation).await;
             return value
@@ -439,7 +447,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
             let (mut body, mut timeout) = (response.into_body(), BodyTimeout::for_peer(stall_timeout));
             // Each chunk is awaited by the thread that reads the content.
             let pieces = iter::from_fn(move || {
-                let next = async { next_frame(&mut body, &mut timeout).await.map_err(|error| library_error(&error)) };
+                let next = async { next_frame(&mut body, &mut timeout).await.map_err(|error| interruption(&error)) };
                 remote.wait_for(next).map_err(io::Error::other).transpose()
             });
             Ok(Some(Box::new(VerifiedContent::new(ChunkReader::new(pieces), label, expected)) as Box<dyn Read + Send>))

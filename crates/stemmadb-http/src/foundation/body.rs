@@ -154,12 +154,12 @@ pub async fn next_frame<B: Body<Data = Bytes, Error: Display> + Unpin>(
             Failure::new(
                 hyper::StatusCode::REQUEST_TIMEOUT,
                 "timeout",
-                "The request's body stood still for too long, or came too slowly.",
+                "The body stood still for too long, or came too slowly.",
             )
         })?;
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(Failure::bad_request(format!("The request's body ended early: {error}"))),
+            Some(Err(error)) => return Err(Failure::bad_request(format!("The body ended early: {error}"))),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     timeouts.record_chunk(data.len(), begun.elapsed());
