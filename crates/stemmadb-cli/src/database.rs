@@ -624,15 +624,13 @@ impl Database {
     /// Reads the changes feed.
     pub(crate) fn changes(&self, feed: &ChangesRequest) -> Result<impl Iterator<Item = Result<ChangeRow>> + use<>> {
         let mut changes = self.snapshot()?.changes(Sequence::new(feed.since)).documents(feed.documents);
-        if !feed.ids.is_empty() {
-            changes = changes.ids(feed.ids.iter().cloned());
-        }
         if let Some(selector) = &feed.selector {
             changes = changes.selector(&Selector::parse(selector)?)?;
         }
         if !feed.paths.is_empty() {
             changes = changes.paths(&feed.paths)?;
         }
+        changes = if feed.ids.is_empty() { changes } else { changes.ids(feed.ids.iter().cloned()) };
         if let Some(limit) = feed.limit {
             changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }

@@ -45,8 +45,8 @@ impl OutboundClient {
     }
 }
 
-/// Creates a client that trusts the system's certificates and those in the file `ca`, and connects only to addresses that
-/// a server can have.
+/// Creates a client that trusts the system's certificates and those in the file `ca`, and connects only to addresses
+/// that a server can have.
 ///
 /// # Errors
 /// 400 if the file can't be read.

@@ -10,11 +10,11 @@ use clap::Args;
     stemma replicate library.stemma https://ada:secret@db.example.org/library --create\n  \
     stemma replicate https://db.example.org/library library.stemma --continuous --source-token-file token\n  \
     stemma replicate library.stemma novels.stemma --create --selector '{\"tags\": \"novel\"}'\n\n\
-    Copies the revisions that TARGET lacks, with their ancestors, conflicts and attachments; deletions, too. Both sides \
-    keep a checkpoint, so repeating the command copies only what is new, and an interrupted one continues. For both \
-    directions, run it twice.\n\n\
-    With --continuous, lost connections are retried, after a second and then after up to a minute, until the command is \
-    interrupted. A database directory stays open meanwhile: other processes can't open it. To replicate a database \
+    Copies the revisions that TARGET lacks, with their ancestors, conflicts and attachments; deletions, too. Both \
+    sides keep a checkpoint, so repeating the command copies only what is new, and an interrupted one continues. For \
+    both directions, run it twice.\n\n\
+    With --continuous, lost connections are retried, after a second and then after up to a minute, until the command \
+    is interrupted. A database directory stays open meanwhile: other processes can't open it. To replicate a database \
     that another process keeps open, use the URL of its server.\n\n\
     A revision that TARGET refuses, because of a schema or a validation function, is counted and not repeated.")]
 pub(crate) struct Replicate {

@@ -1,9 +1,9 @@
 //! The replicator: runs replications between databases of this server and of other servers, once or continuously.
 //!
-//! The library implements the replication protocol between two peers, and the crate `stemmadb-http` the peers over HTTP.
-//! This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the library
-//! blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is stored
-//! beside it ([`ReplicationState`]). All blocking waits go through a [`BlockingRuntime`], so that tests can run
+//! The library implements the replication protocol between two peers, and the crate `stemmadb-http` the peers over
+//! HTTP. This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the
+//! library blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is
+//! stored beside it ([`ReplicationState`]). All blocking waits go through a [`BlockingRuntime`], so that tests can run
 //! everything on one thread over a simulated network.
 
 mod follow;

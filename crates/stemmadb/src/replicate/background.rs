@@ -21,7 +21,8 @@ use crate::{Error, Result};
 /// # use stemmadb::replication::BackgroundReplication;
 /// # fn main() -> stemmadb::Result<()> {
 /// let (here, there) = (Database::in_memory(), Database::in_memory());
-/// let push = BackgroundReplication::start(Arc::new(here.clone()), Arc::new(there.clone()), |replication| replication)?;
+/// let (source, target) = (Arc::new(here.clone()), Arc::new(there.clone()));
+/// let push = BackgroundReplication::start(source, target, |replication| replication)?;
 /// here.insert("solaris", &serde_json::json!({"year": 1961}))?;
 /// let mut pushed = there.subscribe(stemmadb::Sequence::ZERO);
 /// assert!(pushed.next_within(Duration::from_secs(30))?.is_some());

@@ -50,8 +50,8 @@ pub struct ReplicationStats {
 
 /// A replication from one peer to another, of everything unless narrowed.
 ///
-/// Run it once with [`Replication::run`], or continuously with [`Replication::follow`] or [`BackgroundReplication`]. See
-/// [`Database::replicate_to`] for an example.
+/// Run it once with [`Replication::run`], or continuously with [`Replication::follow`] or [`BackgroundReplication`].
+/// See [`Database::replicate_to`] for an example.
 #[derive(Clone)]
 pub struct Replication<'a> {
     source: &'a dyn Peer,
