@@ -8,6 +8,7 @@ mod history;
 mod import;
 mod keys;
 mod mirror;
+mod replicate;
 mod salvage;
 mod serve;
 mod update;
@@ -27,6 +28,7 @@ pub(crate) use history::{AsOfArgument, Diff, History, Kept, Log, Revert, Undelet
 pub(crate) use import::{Import, OnConflict};
 pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
 pub(crate) use mirror::Mirror;
+pub(crate) use replicate::Replicate;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
 pub(crate) use update::{Delete, Update};
@@ -164,6 +166,11 @@ pub(crate) enum Command {
     /// Writes one JSON file per document, and links that group documents by the values of chosen fields, for use with
     /// ls, cat, grep and git. Mirrors a local or remote database, once or continuously.
     Mirror(Mirror),
+    /// Replicate between databases and servers
+    ///
+    /// Copies the revisions that the target lacks, once or continuously. Each side is a directory or the URL of a
+    /// database on a CouchDB-compatible server.
+    Replicate(Replicate),
     /// Define, query, list or drop views
     ///
     /// Without a name, lists the views. With a name, prints the rows of the view or their reduced values.
@@ -501,7 +508,9 @@ pub(crate) struct Count {
 #[command(after_long_help = "Examples:\n\n  \
     stemma changes library.stemma\n  \
     stemma changes library.stemma --since 1200 --docs\n  \
-    stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n\n\
+    stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n  \
+    stemma changes library.stemma --path 'color/+' --path '_id/shops/#'\n\n\
+    In a pattern, + is any one level of a path; #, at the end, is a value and everything within it.\n\n\
     To continue later, pass the `seq` of the last line as --since.\n\n\
     Only one process at a time can have a database open. With --follow, it is closed between polls so that other \
     processes can write, and reopened when its log changes.")]
@@ -523,6 +532,9 @@ pub(crate) struct Changes {
     /// Only changes of documents that match this selector
     #[arg(long, value_name = "JSON")]
     pub(crate) selector: Option<String>,
+    /// Only changes of documents with a value at a path that matches this pattern; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) path: Vec<String>,
     /// Maximum number of changes
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,

@@ -11,6 +11,7 @@ mod indexes;
 mod keys;
 mod mirror;
 mod pipeline;
+mod replicate;
 mod salvage;
 mod update;
 mod views;
@@ -35,6 +36,7 @@ pub(crate) use encryption::{KeySource, decrypt, encrypt, use_key};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
+pub(crate) use replicate::{ReplicationNotice, ReplicationRequest, ReplicationSide};
 pub(crate) use salvage::{RevisionHistory, SalvagedItem, parse_salvaged_line, salvage};
 pub(crate) use views::{ViewKeys, ViewOutput, ViewRequest};
 
@@ -112,6 +114,7 @@ pub(crate) struct ChangesRequest {
     pub(crate) documents: bool,
     pub(crate) ids: Vec<String>,
     pub(crate) selector: Option<Value>,
+    pub(crate) paths: Vec<String>,
     pub(crate) limit: Option<u64>,
 }
 
@@ -621,12 +624,13 @@ impl Database {
     /// Reads the changes feed.
     pub(crate) fn changes(&self, feed: &ChangesRequest) -> Result<impl Iterator<Item = Result<ChangeRow>> + use<>> {
         let mut changes = self.snapshot()?.changes(Sequence::new(feed.since)).documents(feed.documents);
-        if !feed.ids.is_empty() {
-            changes = changes.ids(feed.ids.iter().cloned());
-        }
         if let Some(selector) = &feed.selector {
             changes = changes.selector(&Selector::parse(selector)?)?;
         }
+        if !feed.paths.is_empty() {
+            changes = changes.paths(&feed.paths)?;
+        }
+        changes = if feed.ids.is_empty() { changes } else { changes.ids(feed.ids.iter().cloned()) };
         if let Some(limit) = feed.limit {
             changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }

@@ -474,6 +474,7 @@ async fn handle_once(
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
     authorize(&state.directory, route, &parameters, &user).await?;
+    endpoint.check_parameters(&query)?;
     let reservation = state.memory.reservation();
     record.reservation = Some(reservation.clone());
     let call = Call {

@@ -91,8 +91,8 @@ pub use options::Clock;
 pub use options::{Durability, Options, Progress};
 pub use publish::Notifier;
 pub use query::{
-    Aggregation, Cancellation, Explanation, Field, Find, GroupBy, Query, QueryRows, Selector, Sort, Summary, all_of,
-    any_of, element, field, not,
+    Aggregation, CancelCallback, Cancellation, Explanation, Field, Find, GroupBy, Query, QueryRows, Selector, Sort,
+    Summary, all_of, any_of, element, field, not,
 };
 pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
 pub use replicate::{Replication, ReplicationStats};
@@ -102,12 +102,13 @@ pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Patch, Path, Value};
 pub use view::{Access, DeclaredView, Emitter, OpenView, Reduction, Refresh, View, ViewQuery};
 
-/// Replicating with databases that are reached in other ways: the [`Peer`](replication::Peer) trait and its types.
+/// Replicating continuously, and with databases that are reached in other ways: the [`Peer`](replication::Peer) trait.
 pub mod replication {
     pub use crate::document::REPLICATION_FIELDS;
     pub use crate::replicate::{
-        ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, RunningReplication,
-        Transfer, TransferFile, WriteOutcome,
+        BackgroundReplication, ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, Replication,
+        ReplicationEvent, ReplicationScope, ReplicationState, ReplicationStats, ReplicationStatus, Retry,
+        RunningReplication, Transfer, TransferFile, WriteOutcome,
     };
 }
 

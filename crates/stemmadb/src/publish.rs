@@ -271,14 +271,12 @@ impl Listener {
 
     /// Calls `callback` now, and after each publication or when the database is closed. Only the first callback is
     /// kept.
-    #[cfg(feature = "tokio")]
     pub(crate) fn on_change(&self, callback: PublishCallback) {
         self.callback.set(callback).ok();
         self.notify(Sequence::ZERO, false);
     }
 
     /// Whether the database is closed and nothing after `sequence` was published.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_closed_at(&self, sequence: Sequence) -> bool {
         let state = self.state.lock();
         state.closed && state.published <= sequence

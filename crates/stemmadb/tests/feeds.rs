@@ -128,3 +128,80 @@ fn feed_of_ids_uses_lookups() {
     let most: Vec<String> = (0..3000).map(|n| format!("d{n:04}")).collect();
     assert!(matches!(db.changes(Sequence::ZERO).unwrap().ids(most).explain().unwrap(), FeedPlan::Changes { .. }));
 }
+
+/// A pattern, whether few documents can match it, and the equivalent predicate on id and body.
+type PathCase = (&'static [&'static str], bool, fn(&str, &Json) -> bool);
+
+#[test]
+fn feed_of_paths_matches_the_scanned_feed() {
+    let db = library();
+    for n in 0..40 {
+        let body =
+            json!({"color": {"roof": "red", "doors": {"left": n}}, "a.b": [n], "e": {"": n}, "list": [{"x": n}]});
+        db.insert(&format!("cars/{n}"), &body).unwrap();
+    }
+    db.insert("cars", &json!({"color": "blue"})).unwrap();
+    db.insert("plus", &json!({"+": {"/": 1}})).unwrap();
+    let gone = db.get("cars/7").unwrap().unwrap();
+    db.delete("cars/7", gone.revision()).unwrap();
+    let cases: &[PathCase] = &[
+        (&["color/+"], true, |_, body| body["color"].is_object()),
+        (&["color"], true, |_, body| body.get("color").is_some()),
+        (&["color/#"], true, |_, body| body.get("color").is_some()),
+        (&["color/doors/+"], true, |_, body| body["color"]["doors"].is_object()),
+        (&["color/+/+/+"], true, |_, _| false),
+        (&["list/0/x"], true, |_, body| body["list"].is_array()),
+        (&["list/+/x", "nothing"], true, |_, body| body["list"].is_array()),
+        (&["list/x"], true, |_, _| false),
+        (&["a.b/0"], true, |_, body| body.get("a.b").is_some()),
+        (&["e/"], true, |_, body| body.get("e").is_some()),
+        (&["\\+/\\/"], true, |_, body| body.get("+").is_some()),
+        (&["_id/cars"], true, |id, _| id == "cars"),
+        (&["_id/cars/+"], false, |id, _| id.starts_with("cars/")),
+        (&["_id/cars/#", "nothing"], false, |id, _| id == "cars" || id.starts_with("cars/")),
+        (&["+/roof"], false, |_, body| body["color"].get("roof").is_some()),
+        (&["tags/1"], false, |_, body| body["tags"].is_array()),
+        (&["#"], false, |_, _| true),
+        (&["+"], false, |_, body| body.as_object().is_some_and(|body| !body.is_empty())),
+    ];
+    let all = read(db.changes(Sequence::ZERO).unwrap().documents(true));
+    for (patterns, are_few, matches) in cases {
+        let feed = || db.changes(Sequence::ZERO).unwrap().paths(*patterns).unwrap();
+        let expected: Vec<Change> =
+            all.iter().filter(|change| matches(change.id.as_str(), &body(change))).cloned().collect();
+        assert_eq!(read(feed().documents(true)), expected, "{patterns:?}");
+        assert!(read(feed()).iter().all(|change| change.document.is_none()));
+        match feed().explain().unwrap() {
+            FeedPlan::Candidates { count } => assert!(*are_few && count < 700, "{patterns:?} reads {count}"),
+            ref other => assert!(!are_few, "{patterns:?} uses {other:?}"),
+        }
+        let both = feed().selector(&selector(&json!({"color.doors.left": {"$lt": 3}}))).unwrap();
+        let doors = |change: &&Change| body(change)["color"]["doors"]["left"].as_i64().is_some_and(|left| left < 3);
+        let expected: Vec<String> = expected.iter().filter(doors).map(|change| change.id.to_string()).collect();
+        assert_eq!(read(both).iter().map(|change| change.id.to_string()).collect::<Vec<_>>(), expected, "{patterns:?}");
+    }
+    assert!(db.changes(Sequence::ZERO).unwrap().paths(["a/#/b"]).is_err());
+    assert!(db.changes(Sequence::ZERO).unwrap().paths([""; 0]).is_err());
+    let mut subscription = db.subscribe(Sequence::ZERO).paths(["color/+"]).unwrap();
+    let mut next = || subscription.next_within(std::time::Duration::ZERO).unwrap().map(|change| change.id.to_string());
+    assert_eq!(std::iter::from_fn(&mut next).count(), 39);
+    db.insert("bike", &json!({"gears": 7})).unwrap();
+    db.insert("bus", &json!({"color": {"roof": "white"}})).unwrap();
+    assert_eq!((next().as_deref(), next()), (Some("bus"), None));
+}
+
+#[test]
+fn path_subscription_continues_where_an_earlier_one_ended() {
+    let db = library();
+    let since = db.sequence();
+    db.insert("before", &json!({"color": {"roof": "red"}})).unwrap();
+    let first = db.get("before").unwrap().unwrap();
+    let mut subscription = db.subscribe_paths(["color/+"]).unwrap().since(since).unwrap();
+    db.replace("before", first.revision(), &json!({"color": {"roof": "blue"}})).unwrap();
+    db.insert("after", &json!({"color": {"roof": "white"}})).unwrap();
+    let mut seen = Vec::new();
+    while let Some(change) = subscription.next_within(std::time::Duration::ZERO).unwrap() {
+        seen.push((change.id.to_string(), change.paths.len()));
+    }
+    assert_eq!(seen, [("before".to_owned(), 0), ("before".to_owned(), 1), ("after".to_owned(), 1)]);
+}

@@ -13,7 +13,7 @@ const FILE_LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 120;
 
 /// Maximum bytes of all Markdown below `docs`.
-const DOCS_BYTES_MAX: u64 = 385_000;
+const DOCS_BYTES_MAX: u64 = 395_000;
 
 /// Maximum lines of ARCHITECTURE.md.
 const ARCHITECTURE_LINES_MAX: usize = 200;
@@ -258,6 +258,7 @@ fn every_dependency_has_a_row_in_a_decision() {
     let decisions = [
         ("stemmadb", "0009-dependencies.md"),
         ("stemmadb-cli", "0009-dependencies.md"),
+        ("stemmadb-http", "0019-server.md"),
         ("stemmadb-server", "0019-server.md"),
     ];
     for (member, decision) in decisions {

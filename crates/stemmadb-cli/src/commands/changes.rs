@@ -15,6 +15,7 @@ pub(super) fn run(changes: &Changes, session: Session<'_>) -> Result<()> {
         documents: changes.docs,
         ids: changes.ids.clone(),
         selector: changes.selector.as_deref().map(selector).transpose()?,
+        paths: changes.path.clone(),
         limit: changes.limit,
     };
     let on_terminal = if changes.follow || changes.docs { OutputFormat::JsonLines } else { OutputFormat::Table };

@@ -16,6 +16,7 @@ mod keys;
 mod maintenance;
 mod mirror;
 mod query;
+mod replicate;
 mod salvage;
 mod serve;
 mod update;
@@ -59,6 +60,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Changes(changes) => changes::run(changes, session),
         Command::Watch(watch) => watch::run(watch, session),
         Command::Mirror(mirror) => mirror::run(mirror, session),
+        Command::Replicate(replicate) => replicate::run(replicate, session),
         Command::View(view) => view::run(view, session),
         Command::Info(info) => maintenance::info(info, session),
         Command::Index(index) => index::run(index, session),

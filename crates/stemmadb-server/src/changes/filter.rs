@@ -123,7 +123,7 @@ impl ChangesFilter {
     }
 
     /// Evaluates the part of a filter that needs neither the library nor a function.
-    fn accepts(&self, change: &Change) -> bool {
+    pub(super) fn accepts(&self, change: &Change) -> bool {
         !matches!(self, ChangesFilter::Design) || change.id.is_design()
     }
 }

@@ -48,7 +48,7 @@ struct HubState {
     unfiltered: Vec<Arc<FeedGroup>>,
     /// The groups that want only changes of certain ids, by id.
     by_id: HashMap<String, Vec<Arc<FeedGroup>>>,
-    /// The groups with a selector.
+    /// The groups with a selector or with patterns of paths.
     with_selector: Vec<Arc<FeedGroup>>,
     /// The number of groups without a selector whose rows include documents.
     document_group_count: usize,
@@ -116,6 +116,9 @@ impl FeedHub {
 
 impl HubState {
     fn add(&mut self, group: &Arc<FeedGroup>) {
+        if !group.request.paths.is_empty() {
+            return self.with_selector.push(group.clone());
+        }
         match &group.request.filter {
             ChangesFilter::Ids(ids) => {
                 for id in ids {
@@ -131,6 +134,9 @@ impl HubState {
     fn remove(&mut self, group: &Arc<FeedGroup>) {
         self.groups.remove(&group.key);
         let is_other = |listed: &Arc<FeedGroup>| !Arc::ptr_eq(listed, group);
+        if !group.request.paths.is_empty() {
+            return self.with_selector.retain(is_other);
+        }
         match &group.request.filter {
             ChangesFilter::Ids(ids) => {
                 for id in ids {
@@ -270,13 +276,16 @@ impl<'a> GroupRead<'a> {
         Ok(())
     }
 
-    /// Adds the changes up to `reached` that match the group's selector.
+    /// Adds the changes up to `reached` that match the group's selector and paths.
     fn add_matching(&mut self, group: &Arc<FeedGroup>, reached: Sequence) -> Result<()> {
         let changes = self.served.database().changes(self.after)?.documents(group.request.include_docs);
-        for change in group.request.filter.restrict(changes)?.run() {
+        for change in group.request.restrict(changes)?.run() {
             let change = change?;
             if change.sequence > reached {
                 break;
+            }
+            if !group.request.filter.accepts(&change) {
+                continue;
             }
             self.add_row(group, &change)?;
         }

@@ -16,4 +16,4 @@ mod request;
 mod rows;
 
 pub(crate) use feed::feed;
-pub(crate) use request::{ChangesRequest, FeedMode};
+pub(crate) use request::{ChangesRequest, FeedMode, parse_paths};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use stemmadb::past::At;
-use stemmadb::{Sequence, Value};
+use stemmadb::{Changes, Sequence, Value};
 
 use super::filter::ChangesFilter;
 use crate::app::Call;
@@ -61,6 +61,8 @@ pub(crate) struct ChangesRequest {
     /// The idle time after which a feed without heartbeat ends.
     pub(crate) timeout: Duration,
     pub(crate) filter: ChangesFilter,
+    /// Patterns of paths; the feed has only documents with a value at one of them. Empty: all documents.
+    pub(crate) paths: Vec<String>,
     /// The point in the past at which the feed ends; only for a single list.
     pub(crate) as_of: Option<At>,
 }
@@ -79,6 +81,7 @@ impl ChangesRequest {
         let query = &call.query;
         let timeout = query.number("timeout")?.map_or(call.state.config.limits.feed_timeout, Duration::from_millis);
         let filter = ChangesFilter::parse(call, served, body.as_ref()).await?;
+        let paths = parse_paths(served, query, body.as_ref())?;
         let (feed, as_of) = (FeedMode::parse(query.text("feed"))?, call.as_of()?);
         if as_of.is_some() && feed != FeedMode::Normal {
             return Err(Failure::bad_request("`as_of` can't stand beside a `feed` that waits for changes"));
@@ -95,9 +98,38 @@ impl ChangesRequest {
             heartbeat: parse_heartbeat(query)?,
             timeout,
             filter,
+            paths,
             as_of,
         })
     }
+
+    /// Applies the filters that the library evaluates.
+    pub(super) fn restrict(&self, changes: Changes) -> Result<Changes> {
+        let changes = self.filter.restrict(changes)?;
+        Ok(if self.paths.is_empty() { changes } else { changes.paths(&self.paths)? })
+    }
+}
+
+/// The patterns of paths in the parameters `path` and the field `paths` of the body.
+///
+/// # Errors
+/// 400 if a pattern is malformed.
+pub(crate) fn parse_paths(served: &ServedDatabase, query: &Query, body: Option<&Value>) -> Result<Vec<String>> {
+    let mut paths: Vec<String> = query.texts("path").map(str::to_owned).collect();
+    if let Some(path) = paths.iter().find(|path| path.ends_with('/')) {
+        let reason = format!("The pattern {path:?} ends in a slash: write %23 for #, which is the fragment of a URL");
+        return Err(Failure::bad_request(reason));
+    }
+    if let Some(listed) = body.and_then(|body| body.get("paths")) {
+        let texts = listed.as_array().map(|listed| listed.iter().map(|path| path.as_str().map(str::to_owned)));
+        let texts: Option<Vec<String>> = texts.and_then(Iterator::collect);
+        let texts = texts.filter(|texts| !texts.is_empty());
+        paths.extend(texts.ok_or_else(|| Failure::bad_request("`paths` must be an array of at least one pattern"))?);
+    }
+    if !paths.is_empty() {
+        drop(served.database().changes(Sequence::ZERO)?.paths(&paths)?);
+    }
+    Ok(paths)
 }
 
 /// The sequence at which the feed starts. Browsers send the header `Last-Event-ID` when an `EventSource` reconnects.

@@ -48,7 +48,7 @@ impl ChangeRows {
         let with_documents = request.include_docs || request.filter.needs_documents();
         let changes = snapshot.changes(from.since).documents(with_documents);
         let newest = changes.last_sequence();
-        let changes = request.filter.restrict(changes)?.descending(request.descending).run();
+        let changes = request.restrict(changes)?.descending(request.descending).run();
         Ok(ChangeRows {
             served: served.clone(),
             snapshot,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use stemmadb::{Object, Value};
 
-use super::incoming::IncomingDocument;
+use super::IncomingDocument;
 use crate::error::{Failure, Result};
 use crate::http::{JsonExtent, JsonPurpose, read_json, string_length};
 

@@ -2,7 +2,6 @@
 
 mod bulk;
 mod files;
-mod incoming;
 mod outgoing;
 mod partition;
 mod replication_state;
@@ -12,11 +11,13 @@ mod timestamp;
 
 pub(crate) use bulk::{BulkRequest, COUNT_MAX, check_count};
 pub(crate) use files::{FileView, format_md5_digest};
-pub(crate) use incoming::{IncomingContent, IncomingDocument, IncomingFile, check_id};
 pub(crate) use outgoing::{DocumentPrinter, ShowOptions};
 pub(crate) use partition::{check_partition, check_partitioned_id, partition_end, partition_prefix};
-pub(crate) use replication_state::{REPLICATOR_DATABASE, ReplicationCounts, ReplicationState};
-pub(crate) use revs::{LeavesRequest, OpenRevs, OpenedRevision, open_revs, parse_revision, parse_revisions};
+pub(crate) use replication_state::{ReplicationCounts, ReplicationState};
+pub(crate) use revs::{LeavesRequest, OpenRevs, OpenedRevision, open_revs, parse_revisions};
 pub(crate) use show::parse_show_options;
+pub(crate) use stemmadb_http::foundation::{
+    IncomingContent, IncomingDocument, IncomingFile, REPLICATOR_DATABASE, check_id, parse_revision,
+};
 pub(crate) use timestamp::format_rfc1123;
 pub use timestamp::{format_rfc3339, format_rfc3339_us};

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 
-use super::incoming::check_id;
+use super::check_id;
 use crate::error::{Failure, Result};
 
 /// Ends the partition in an id.

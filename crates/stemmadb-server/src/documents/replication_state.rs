@@ -7,12 +7,10 @@
 use serde::{Deserialize, Serialize};
 use stemmadb::{Document, ReplicationStats, Value};
 
+use super::REPLICATOR_DATABASE;
 use super::timestamp::format_rfc3339;
 use crate::directory::ServedDatabase;
 use crate::error::Result;
-
-/// The database whose documents request replications.
-pub(crate) const REPLICATOR_DATABASE: &str = "_replicator";
 
 /// The final state of a replication.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,18 +1,11 @@
 //! Parsing of revisions in requests, and opening of the requested leaf revisions.
 
 use stemmadb::{Branch, Document, Revision, Snapshot, Value};
+use stemmadb_http::foundation::parse_revision;
 
 use super::outgoing::{DocumentPrinter, ShowOptions};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-
-/// Parses a revision.
-///
-/// # Errors
-/// 400 if it is not a revision.
-pub(crate) fn parse_revision(text: &str) -> Result<Revision> {
-    text.parse().map_err(|_| Failure::bad_request("Invalid rev format"))
-}
 
 /// Parses a JSON array of revisions.
 ///

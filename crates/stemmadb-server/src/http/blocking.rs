@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
+use super::MemoryReservation;
 use super::cancellation::{during, of_current_request};
 use super::concurrency::ConcurrencyTracker;
-use super::memory_budget::MemoryReservation;
 use crate::error::{Failure, Result};
 
 /// Counts the calls of [`reading`] that run in this process.
@@ -72,6 +72,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
+    use super::super::MemoryBudget;
     use super::*;
 
     #[test]
@@ -107,5 +108,31 @@ mod tests {
             tokio::spawn(async move { sender.send(()) }).await.unwrap().unwrap();
             assert!(long.await.unwrap().unwrap());
         });
+    }
+
+    #[tokio::test]
+    async fn work_that_outlives_a_request_keeps_its_reservation() {
+        const BYTES: usize = 1 << 20;
+        let budget = MemoryBudget::new(BYTES as u64, Duration::from_secs(600));
+        let reservation = budget.reservation();
+        reservation.grow(BYTES).await.unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let work = reservation.clone().scope(blocking(move || {
+            sender.send(()).ok();
+            ended.recv().ok();
+            Ok(())
+        }));
+        let request = tokio::spawn(work);
+        receiver.await.unwrap();
+        request.abort();
+        drop(reservation);
+        assert!(request.await.is_err());
+        assert!(!budget.is_unused());
+        drop(end);
+        // The memory is free once the work has ended.
+        while !budget.is_unused() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }

@@ -2,12 +2,8 @@
 //! lowest module beside `error`: it knows neither routes nor databases.
 
 mod blocking;
-mod body;
 mod cancellation;
-mod chunk_reader;
 mod concurrency;
-mod json_memory;
-mod memory_budget;
 mod multipart;
 mod path;
 mod peer;
@@ -20,18 +16,18 @@ mod stream;
 
 pub use blocking::BLOCKING_THREADS_MAX;
 pub(crate) use blocking::{blocking, can_block_in_place, initial_read, notified_read, reading};
-pub(crate) use body::{BodyTimeout, decompress, next_frame, read_all, read_json, read_json_within};
 pub(crate) use cancellation::{CancelOnDrop, TimeLimit, of_current_request as current_cancellation};
-pub(crate) use chunk_reader::{ChunkReader, chunk_channel};
 pub(crate) use concurrency::ConcurrencyTracker;
-pub(crate) use json_memory::{JsonExtent, JsonPurpose, check_json_memory, string_length};
-pub(crate) use memory_budget::{MemoryBudget, MemoryReservation};
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use peer::{PeerAddress, client_network};
 pub(crate) use query::Query;
 pub(crate) use request_body::RequestBody;
 pub(crate) use request_line::RequestLineStream;
-pub(crate) use response::{Body, HttpResponse};
+pub(crate) use response::HttpResponse;
 pub(crate) use rewritten::{RequestedPath, RewrittenRequest};
+pub(crate) use stemmadb_http::foundation::{
+    Body, BodyTimeout, JsonExtent, JsonPurpose, MemoryBudget, MemoryReservation, check_json_memory, chunk_channel,
+    decompress, next_frame, read_all, read_json, read_json_within, string_length,
+};
 pub(crate) use stream::{ResponseWriter, streamed, streamed_bytes, with_read_timeout, write_string};

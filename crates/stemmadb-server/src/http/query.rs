@@ -7,6 +7,9 @@ use stemmadb::Value;
 
 use crate::error::{Failure, Result};
 
+/// The parameter that is a pattern of document paths, in which `+` stands for any level.
+const PATTERN: &str = "path";
+
 /// The parameters of a URL query, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -16,7 +19,10 @@ impl Query {
         // As in CouchDB, a semicolon separates parameters too.
         let pairs = text.split(['&', ';']).filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decode(name)?, decode(value)?))
+            let name = decode(name)?;
+            // A plus is a space in a query, except in a pattern, where it is common.
+            let value = if name == PATTERN { decode_percent(value)? } else { decode(value)? };
+            Ok((name, value))
         });
         pairs.collect::<Result<_>>().map(Query)
     }
@@ -24,6 +30,11 @@ impl Query {
     /// Returns the text of the parameter `name`.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Iterates over the texts of all parameters `name`, in order.
+    pub(crate) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.iter().filter(move |(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// Replaces the parameter `name`.
@@ -83,8 +94,11 @@ fn quoted(text: &str) -> String {
 }
 
 fn decode(raw: &str) -> Result<String> {
-    let spaced = raw.replace('+', " ");
-    match percent_decode_str(&spaced).decode_utf8() {
+    decode_percent(&raw.replace('+', " "))
+}
+
+fn decode_percent(raw: &str) -> Result<String> {
+    match percent_decode_str(raw).decode_utf8() {
         Ok(text) => Ok(text.into_owned()),
         Err(_) => Err(Failure::bad_request("The query is not UTF-8.")),
     }
@@ -103,6 +117,8 @@ mod tests {
         assert!(query.flag("absent", true).unwrap());
         assert_eq!(query.text("empty"), Some(""));
         assert_eq!(query.text("x"), Some("ä"));
+        let query = Query::parse("path=a/+/b%2B&path=a+b/%23&limit=10&x=%C3%A4").unwrap();
+        assert_eq!(query.texts("path").collect::<Vec<_>>(), ["a/+/b+", "a+b/#"]);
         assert!(query.flag("limit", false).is_err());
         assert!(query.number::<u64>("x").is_err());
         assert!(query.json("x").is_err());

@@ -23,8 +23,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::blocking::{blocking, reading};
 use super::cancellation::{during, of_current_request};
-use super::memory_budget::MemoryReservation;
-use super::response::{Body, HttpResponse};
+use super::response::HttpResponse;
+use super::{Body, MemoryReservation};
 use crate::error::Result;
 
 /// The approximate size of a chunk. Smaller responses are sent complete.
@@ -229,7 +229,7 @@ pub(crate) fn streamed_bytes<F: Future<Output = Result<()>> + Send + 'static>(
 mod tests {
     use http_body_util::BodyExt;
 
-    use super::super::memory_budget::MemoryBudget;
+    use super::super::MemoryBudget;
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(60);

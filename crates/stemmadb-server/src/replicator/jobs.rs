@@ -8,13 +8,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use stemmadb::replication::Peer;
 use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats, Value};
+use stemmadb_http::runtime::BlockingRuntime;
+use stemmadb_http::{HttpPeer, library_error};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::local::LocalPeer;
-use super::remote::{RemotePeer, SharedPeer, library_error};
+use super::peer_limits;
 use super::request::{Endpoint, ReplicationRequest};
-use super::runtime::JobRuntime;
 use crate::auth::User;
 use crate::design::WriteValidator;
 use crate::directory::Directory;
@@ -360,19 +361,13 @@ fn peer(
     runtime: &Handle,
     endpoint: &Endpoint,
     create: bool,
-) -> stemmadb::Result<SharedPeer> {
+) -> stemmadb::Result<Arc<dyn Peer>> {
     match endpoint {
         Endpoint::Remote { url, headers } => {
             let cancelled = job.cancelled.subscribe();
-            let remote = RemotePeer::new(
-                context.outbound.client.clone(),
-                url.clone(),
-                headers.clone(),
-                JobRuntime::Threaded(runtime.clone()),
-                context.body_bytes_max,
-                context.memory.clone(),
-                cancelled,
-            );
+            let (client, runtime) = (context.outbound.client.clone(), BlockingRuntime::Threaded(runtime.clone()));
+            let limits = peer_limits(context.body_bytes_max, context.memory.clone());
+            let remote = HttpPeer::with_client(client, url.clone(), headers.clone(), runtime, limits, cancelled);
             if create {
                 remote.create()?;
             }
@@ -390,7 +385,7 @@ fn peer(
             let validator = WriteValidator { user, scripts: context.scripts.clone() };
             let options = WriteOptions { validator, new_edits: false, durability: context.durability };
             let published = Mutex::new(served.published());
-            let (runtime, cancelled) = (JobRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());
+            let (runtime, cancelled) = (BlockingRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());
             Ok(Arc::new(LocalPeer { served, options, runtime, cancelled, published }))
         }
     }

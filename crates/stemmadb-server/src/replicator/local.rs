@@ -9,10 +9,10 @@ use stemmadb::replication::{
     ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile, WriteOutcome,
 };
 use stemmadb::{Error, Sequence, Value};
+use stemmadb_http::library_error;
+use stemmadb_http::runtime::BlockingRuntime;
 use tokio::sync::watch;
 
-use super::remote::library_error;
-use super::runtime::JobRuntime;
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::writes::{WriteOptions, write};
@@ -21,7 +21,7 @@ use crate::writes::{WriteOptions, write};
 pub(super) struct LocalPeer {
     pub(super) served: Arc<ServedDatabase>,
     pub(super) options: WriteOptions,
-    pub(super) runtime: JobRuntime,
+    pub(super) runtime: BlockingRuntime,
     /// Becomes true when the job is cancelled.
     pub(super) cancelled: watch::Receiver<bool>,
     /// The published sequence that was last seen. Checkpoints are published too, so `wait` reacts to notifications, not

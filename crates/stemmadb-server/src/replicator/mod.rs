@@ -1,26 +1,25 @@
 //! The replicator: runs replications between databases of this server and of other servers, once or continuously.
 //!
-//! The library implements the replication protocol between two peers. This module provides the peers over HTTP
-//! ([`remote`]) and the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the library
-//! blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is stored
-//! beside it ([`ReplicationState`]). Received files are verified against the length and digest that the source
-//! announced ([`verified_content`]). All blocking waits go through [`runtime`], so that tests can run everything on one
-//! thread over a simulated network.
+//! The library implements the replication protocol between two peers, and the crate `stemmadb-http` the peers over
+//! HTTP. This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the
+//! library blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is
+//! stored beside it ([`ReplicationState`]). All blocking waits go through a [`BlockingRuntime`], so that tests can run
+//! everything on one thread over a simulated network.
 
 mod follow;
 mod jobs;
 mod local;
-mod remote;
 mod request;
-mod runtime;
 #[cfg(test)]
 mod simulation;
-mod verified_content;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stemmadb::Value;
 use stemmadb::replication::Peer;
+use stemmadb_http::runtime::BlockingRuntime;
+use stemmadb_http::{HttpPeer, PeerLimits};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -30,10 +29,11 @@ use crate::http::MemoryBudget;
 use crate::outbound::OutboundClient;
 pub(crate) use follow::follow;
 pub(crate) use jobs::{Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
-use remote::RemotePeer;
 use request::Endpoint;
 pub(crate) use request::ReplicationRequest;
-use runtime::JobRuntime;
+
+/// The timeout for a response of another server that makes no progress.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the database at an HTTP URL, `http://user:password@host:port/name`, as a peer to replicate or mirror from a
 /// program that is not a server. Its calls block and must run on a thread that may block; they end when `cancelled`
@@ -54,18 +54,23 @@ pub fn post(url: &str, route: &str, body: &Value, runtime: Handle) -> stemmadb::
     let (_sender, cancelled) = watch::channel(false);
     let remote = remote(url, runtime, cancelled);
     let remote = remote.map_err(|failure| stemmadb::Error::invalid(failure.reason().to_owned()))?;
-    remote.post(route, body, std::time::Duration::from_hours(24))
+    remote.post(route, body, Duration::from_hours(24))
 }
 
-fn remote(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<RemotePeer> {
+fn remote(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<HttpPeer> {
     match Endpoint::parse(&Value::from(url), "database")? {
         Endpoint::Remote { url, headers } => {
             let outbound = OutboundClient::new(&Replicator::default())?;
             let limits = Limits::default();
-            let (runtime, memory) =
-                (JobRuntime::Threaded(runtime), MemoryBudget::new(limits.bodies_bytes, limits.stall_timeout));
-            Ok(RemotePeer::new(outbound.client, url, headers, runtime, limits.body_bytes, memory, cancelled))
+            let memory = MemoryBudget::new(limits.bodies_bytes, limits.stall_timeout);
+            let (limits, runtime) = (peer_limits(limits.body_bytes, memory), BlockingRuntime::Threaded(runtime));
+            Ok(HttpPeer::with_client(outbound.client, url, headers, runtime, limits, cancelled))
         }
         Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
     }
+}
+
+/// The limits of responses of other servers.
+fn peer_limits(document_bytes_max: usize, memory: Arc<MemoryBudget>) -> PeerLimits {
+    PeerLimits { document_bytes_max, memory, stall_timeout: STALL_TIMEOUT }
 }

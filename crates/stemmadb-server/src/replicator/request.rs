@@ -1,11 +1,9 @@
 //! Replication requests: the body of `_replicate`, or a document of `_replicator`.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
-use percent_encoding::percent_decode_str;
 use stemmadb::Value;
 use stemmadb::replication::ReplicationScope;
+use stemmadb_http::url::{DatabaseUrl, basic};
 
 use crate::error::{Failure, Result};
 
@@ -67,20 +65,7 @@ impl Endpoint {
         if !text.contains("://") {
             return Ok(Endpoint::Local(text.to_owned()));
         }
-        let (scheme, rest) = text.split_once("://").unwrap_or_default();
-        if !matches!(scheme, "http" | "https") {
-            return Err(wrong("is reached by http:// or https:// only"));
-        }
-        if rest.contains(['?', '#']) {
-            return Err(wrong("is the URL of a database, which ends with its name"));
-        }
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (credentials, host) = authority.rsplit_once('@').map_or((None, authority), |(c, h)| (Some(c), h));
-        let mut headers = Vec::new();
-        if let Some(credentials) = credentials {
-            let decoded = percent_decode_str(credentials).decode_utf8_lossy().into_owned();
-            headers.push(basic(&decoded));
-        }
+        let DatabaseUrl { url, mut headers } = DatabaseUrl::parse(text).map_err(wrong)?;
         if let Some(object) = object {
             let given = object.get("headers").and_then(Value::as_object).into_iter().flatten();
             headers.extend(
@@ -92,13 +77,8 @@ impl Endpoint {
                 headers.push(basic(&format!("{name}:{password}")));
             }
         }
-        let url = format!("{scheme}://{host}/{}", path.trim_end_matches('/'));
         Ok(Endpoint::Remote { url, headers })
     }
-}
-
-fn basic(credentials: &str) -> (String, String) {
-    ("authorization".to_owned(), format!("Basic {}", BASE64_STANDARD.encode(credentials)))
 }
 
 impl ReplicationRequest {

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use crate::app::Call;
 use crate::auth::{Access, Route};
-use crate::error::Result;
-use crate::http::HttpResponse;
+use crate::error::{Failure, Result};
+use crate::http::{HttpResponse, Query};
 
 pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
@@ -33,6 +33,30 @@ pub(crate) struct Endpoint {
     /// Its parameters, request body and responses.
     operation: Operation,
 }
+
+impl Endpoint {
+    /// Checks that the request has no parameter that the route does not have, unless it is a route of CouchDB.
+    ///
+    /// # Errors
+    /// 400, naming the first unknown parameter and the known ones.
+    pub(crate) fn check_parameters(&self, query: &Query) -> Result<()> {
+        if !self.operation.refuses_unknown {
+            return Ok(());
+        }
+        let known = self.operation.parameters.iter().copied().flatten();
+        let known: Vec<&str> = known.filter(|known| !known.is_header).map(|known| known.name).collect();
+        let Some((unknown, _)) = query.iter().find(|(name, _)| !known.contains(name)) else { return Ok(()) };
+        let route = format!("{} {}", self.route.method, self.route.path);
+        let unknown: String = unknown.chars().take(NAME_CHARACTERS_MAX).collect();
+        Err(Failure::bad_request(match known.is_empty() {
+            true => format!("{route} has no parameter `{unknown}`; it has none"),
+            false => format!("{route} has no parameter `{unknown}`; it has `{}`", known.join("`, `")),
+        }))
+    }
+}
+
+/// The number of characters of an unknown parameter's name that an error shows.
+const NAME_CHARACTERS_MAX: usize = 80;
 
 /// The public description of a route, for tests and tools.
 #[derive(Debug, Clone, Serialize)]

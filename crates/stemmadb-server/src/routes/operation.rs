@@ -4,6 +4,8 @@
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation {
     pub(super) parameters: &'static [&'static [Parameter]],
+    /// Whether other parameters are an error. CouchDB ignores them, so its routes do as well.
+    pub(super) refuses_unknown: bool,
     pub(super) body: Option<RequestBody>,
     pub(super) status: u16,
     /// The alternative response bodies; none if the response has only a status.
@@ -56,24 +58,23 @@ impl MediaType {
     }
 }
 
+const fn returns_media(media: MediaType) -> Operation {
+    Operation { parameters: &[], refuses_unknown: false, body: None, status: 200, responses: [Some(media), None] }
+}
+
 /// An operation that returns JSON of this schema with status 200.
 pub(super) const fn returns(schema: &'static str) -> Operation {
-    Operation { parameters: &[], body: None, status: 200, responses: [Some(MediaType::json(schema)), None] }
+    returns_media(MediaType::json(schema))
 }
 
 /// An operation that returns arbitrary bytes with status 200.
 pub(super) const fn returns_bytes() -> Operation {
-    Operation { parameters: &[], body: None, status: 200, responses: [Some(MediaType::bytes("*/*")), None] }
+    returns_media(MediaType::bytes("*/*"))
 }
 
 /// An operation that returns server-sent events until the client disconnects.
 pub(super) const fn returns_events() -> Operation {
-    Operation {
-        parameters: &[],
-        body: None,
-        status: 200,
-        responses: [Some(MediaType::bytes("text/event-stream")), None],
-    }
+    returns_media(MediaType::bytes("text/event-stream"))
 }
 
 /// A CouchDB operation that is rejected with status 501.
@@ -91,6 +92,12 @@ impl Operation {
     /// Sets the parameters, given as groups that several routes share.
     pub(super) const fn parameters(mut self, parameters: &'static [&'static [Parameter]]) -> Self {
         self.parameters = parameters;
+        self
+    }
+
+    /// Makes parameters that are not described an error.
+    pub(super) const fn refusing_unknown(mut self) -> Self {
+        self.refuses_unknown = true;
         self
     }
 

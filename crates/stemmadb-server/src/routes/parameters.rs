@@ -136,8 +136,14 @@ pub(super) const FEED: &[Parameter] = &[
     number("timeout", "Close the feed after this many idle milliseconds if there is no heartbeat."),
 ];
 
+const PATH: Parameter = text(
+    "path",
+    "A pattern of paths, such as `color/+`, `orders/%23` or `_id/shops/+`; may be repeated. `+` is not a space.",
+);
+
 /// Selection and content of changes.
 pub(super) const CHANGES: &[Parameter] = &[
+    PATH,
     one_of("style", &["main_only", "all_docs"], "Report the winning revision only, or all leaf revisions."),
     flag("descending", "Return the newest changes first."),
     flag("include_docs", "Include the document in each row."),
@@ -153,6 +159,7 @@ pub(super) const NEXT: &[Parameter] = &[text("next", "A path of this server to r
 /// The query of a live query.
 pub(super) const WATCH: &[Parameter] = &[
     json("selector", "A Mango selector: the documents to return."),
+    PATH,
     json("sort", "The sort order. A live query with `sort` reports positions within the sorted result."),
     number("limit", "The number of rows in a sorted result. Default: 25; maximum: 1,000."),
     number("skip", "The number of rows to skip in a sorted result."),

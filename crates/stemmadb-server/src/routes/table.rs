@@ -40,33 +40,36 @@ fn method(name: &str) -> Method {
 pub(super) fn endpoints() -> &'static [Endpoint] {
     static ENDPOINTS: OnceLock<Vec<Endpoint>> = OnceLock::new();
     ENDPOINTS.get_or_init(|| {
-        [
-            server_routes(),
-            token_routes(),
-            node_routes(),
-            replicator_routes(),
-            database_routes(),
-            bulk_routes(),
-            mango_routes(),
-            partition_routes(),
-            stemma_routes(),
-            key_routes(),
-            document_routes(),
-            unsupported_routes(),
-            design_routes(),
-            rendering_routes(),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let mut endpoints = Vec::new();
+        endpoints.extend(server_routes());
+        endpoints.extend(own(token_routes()));
+        endpoints.extend(node_routes());
+        endpoints.extend(replicator_routes());
+        endpoints.extend(database_routes());
+        endpoints.extend(bulk_routes());
+        endpoints.extend(mango_routes());
+        endpoints.extend(partition_routes());
+        endpoints.extend(own(stemma_routes()));
+        endpoints.extend(own(key_routes()));
+        endpoints.extend(document_routes());
+        endpoints.extend(unsupported_routes());
+        endpoints.extend(design_routes());
+        endpoints.extend(rendering_routes());
+        endpoints
     })
+}
+
+/// Routes that CouchDB does not have: unknown parameters are an error.
+fn own(routes: Vec<Endpoint>) -> impl IntoIterator<Item = Endpoint> {
+    routes.into_iter().map(|endpoint| Endpoint { operation: endpoint.operation.refusing_unknown(), ..endpoint })
 }
 
 fn server_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/" Anonymous server::welcome, "Returns the server's name and version.", returns("Welcome")),
         route!(GET "/_up" Anonymous server::up, "Returns 200 if the server accepts requests.", returns("Up")),
-        route!(GET "/_openapi" Anonymous server::openapi, "Returns this OpenAPI 3.1 document.", returns("Object")),
+        route!(GET "/_openapi" Anonymous server::openapi, "Returns this OpenAPI 3.1 document.",
+            returns("Object").refusing_unknown()),
         route!(GET "/_utils" Anonymous dashboard::get, "Returns the start page of the dashboard.", returns_bytes()),
         route!(GET "/_utils/{file*}" Anonymous dashboard::get, "Returns a file of the dashboard.", returns_bytes()),
         route!(GET "/_uuids" Anonymous server::uuids, "Generates unique ids.", returns("Uuids").parameters(&[COUNT])),
@@ -97,7 +100,8 @@ fn server_routes() -> Vec<Endpoint> {
 
 fn node_routes() -> Vec<Endpoint> {
     vec![
-        route!(GET "/_metrics" Metrics node::metrics, "Returns metrics in Prometheus text format.", returns_bytes()),
+        route!(GET "/_metrics" Metrics node::metrics, "Returns metrics in Prometheus text format.",
+            returns_bytes().refusing_unknown()),
         route!(GET "/_node/{node}" ServerAdmin node::name, "Returns the name of the node.", returns("Object")),
         route!(GET "/_node/{node}/_config" ServerAdmin node_config::all, "Returns all settings, in CouchDB's sections.",
             returns("Object")),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stemmadb::{Document, Object, Path, Sequence, Snapshot, Value};
+use stemmadb::{Document, Object, Path, PathChange, PathEvent, Sequence, Snapshot, Value};
 
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions};
@@ -92,6 +92,35 @@ impl MessageWriter {
         }
         json.push(b'}');
         Ok(WatchMessage { kind, json, sequence: None })
+    }
+
+    /// A document in which values at matching paths changed.
+    pub(super) fn path_change(&self, snapshot: &Snapshot, change: &PathChange) -> Result<WatchMessage> {
+        let mut message = match &change.document {
+            Some(document) => self.row("change", snapshot, document, None)?,
+            None => {
+                let mut json = head("change", change.id.as_str());
+                json.extend_from_slice(b",\"deleted\":true}");
+                WatchMessage { kind: "change", json, sequence: None }
+            }
+        };
+        if !change.paths.is_empty() {
+            message.json.pop();
+            message.json.extend_from_slice(b",\"paths\":[");
+            for (at, event) in change.paths.iter().enumerate() {
+                let (kind, path) = match event {
+                    PathEvent::Added(path) => ("added", path),
+                    PathEvent::Changed(path) => ("changed", path),
+                    PathEvent::Removed(path) => ("removed", path),
+                };
+                let separator = if at == 0 { "" } else { "," };
+                message.json.extend_from_slice(format!("{separator}{{\"type\":\"{kind}\",\"path\":").as_bytes());
+                write_string(&mut message.json, path);
+                message.json.push(b'}');
+            }
+            message.json.extend_from_slice(b"]}");
+        }
+        Ok(message)
     }
 
     /// The client's result is complete as of `sequence`.

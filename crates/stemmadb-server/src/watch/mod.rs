@@ -1,5 +1,5 @@
-//! Live queries (`_watch`): stream the result of a query and then its changes, as server-sent events or over a
-//! WebSocket.
+//! Live queries (`_watch`): stream the result of a query and then its changes, or the changes at matching paths, as
+//! server-sent events or over a WebSocket.
 //!
 //! ```text
 //! writer ─ stemmadb::Watch ─ notification ─ WatchSession: deltas ─ Transport ─ events or WebSocket
@@ -10,6 +10,7 @@
 //! changes since the last sequence that it sent.
 
 mod message;
+mod paths;
 mod request;
 mod session;
 mod socket;
@@ -27,6 +28,7 @@ use crate::connections::ConnectionSlot;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{Body, HttpResponse};
+use paths::PathSession;
 use session::WatchSession;
 use transport::Transport;
 
@@ -63,9 +65,13 @@ pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchR
         (answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache"), Transport::Events(sender))
     };
     let session_check = call.session_check();
+    let is_of_paths = !request.paths.is_empty();
     let session = WatchSession::new(call.state, served, call.user, request, transport);
     tokio::spawn(async move {
-        session.run(session_check).await;
+        match is_of_paths {
+            true => PathSession::new(session).run(session_check).await,
+            false => session.run(session_check).await,
+        }
         drop(permit);
     });
     Ok(answer)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use stemmadb::{Object, Path, Query, Selector, Sequence, Value};
 
 use crate::app::Call;
+use crate::changes::parse_paths;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::mango::{self, exclude_design_documents};
@@ -18,6 +19,8 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
 /// The parameters of a `_watch` request.
 pub(crate) struct WatchRequest {
+    /// Patterns of paths whose changes are streamed, instead of a query's result. Empty: a query.
+    pub(super) paths: Vec<String>,
     /// Selects the rows.
     pub(super) selector: Selector,
     /// The query of a sorted or limited result, whose rows have positions.
@@ -40,9 +43,20 @@ impl WatchRequest {
         };
         let parameters =
             parameters.as_object().ok_or_else(|| Failure::bad_request("Request body must be a JSON object"))?;
-        let known = ["selector", "sort", "limit", "skip", "fields", "since", "heartbeat"];
+        let paths = parse_paths(served, &call.query, Some(&Value::Object(parameters.clone())))?;
+        let known: &[&str] = match paths.is_empty() {
+            true => &["selector", "sort", "limit", "skip", "fields", "since", "heartbeat"],
+            false if call.parts.method == hyper::Method::POST => &["paths", "fields", "since", "heartbeat"],
+            false => &["path", "fields", "since", "heartbeat"],
+        };
         if let Some(name) = parameters.names().find(|name| !known.contains(name)) {
-            return Err(Failure::bad_request(format!("A live query has no parameter `{name}`")));
+            let what = if paths.is_empty() { "A live query" } else { "A live query of paths" };
+            let known = known.join("`, `");
+            return Err(Failure::bad_request(format!("{what} has no parameter `{name}`; it has `{known}`")));
+        }
+        let mut parameters = parameters.clone();
+        if !paths.is_empty() {
+            parameters.insert("selector", Object::new());
         }
         let find = mango::FindRequest::parse(&Value::Object(parameters.clone()))?;
         let is_window = ["sort", "limit", "skip"].iter().any(|name| parameters.contains(name));
@@ -53,6 +67,7 @@ impl WatchRequest {
         let fields = find.fields.as_ref().map(|fields| fields.iter().map(|field| Path::parse(field)));
         let since = call.header("last-event-id").map(Value::from).or_else(|| parameters.get("since").cloned());
         Ok(WatchRequest {
+            paths,
             selector: window
                 .as_ref()
                 .map_or_else(|| exclude_design_documents(find.selector.clone()), |window| window.selector().clone()),
@@ -64,11 +79,11 @@ impl WatchRequest {
     }
 }
 
-/// The query string as an object: `since` is plain text, all other parameters are JSON.
+/// The query string as an object: `since` and `path` are plain text, all other parameters are JSON.
 fn query_parameters(call: &Call) -> Result<Object> {
     let value = |(name, text): (&str, &str)| {
         let value = match name {
-            "since" => Some(Value::from(text)),
+            "since" | "path" => Some(Value::from(text)),
             name => call.query.json(name)?,
         };
         Ok((name.to_owned(), value.unwrap_or_default()))

@@ -19,26 +19,26 @@ use crate::error::{Failure, Result};
 use crate::http::{initial_read, notified_read};
 
 /// The size in bytes at which a batch of messages is sent.
-const BATCH_BYTES: usize = 64 << 10;
+pub(super) const BATCH_BYTES: usize = 64 << 10;
 
 /// A delta with more events than this is not read as a whole: its changes are read in batches instead.
 const EVENTS_MAX: u64 = 1_000;
 
 /// The state of a live query.
 pub(super) struct WatchSession {
-    state: Arc<ServerState>,
-    served: Arc<ServedDatabase>,
+    pub(super) state: Arc<ServerState>,
+    pub(super) served: Arc<ServedDatabase>,
     user: User,
-    request: Arc<WatchRequest>,
-    transport: Transport,
-    writer: MessageWriter,
+    pub(super) request: Arc<WatchRequest>,
+    pub(super) transport: Transport,
+    pub(super) writer: MessageWriter,
     /// The sequence of the result that the client has.
     sent_sequence: Sequence,
     window: WatchWindow,
 }
 
 /// Why a live query ends.
-enum WatchEnd {
+pub(super) enum WatchEnd {
     ClientGone,
     /// The server shuts down or the database is closed. The client can reconnect and resume.
     Closed,
@@ -93,13 +93,18 @@ impl WatchSession {
     /// Runs the live query until it ends; sends the error if it fails.
     pub(super) async fn run(mut self, session_check: SessionCheck) {
         let ended = session_check.during(self.stream()).await.unwrap_or_else(|failure| Err(failure.into()));
+        self.end(ended).await;
+    }
+
+    /// Sends the error if the session failed.
+    pub(super) async fn end(&self, ended: Result<(), WatchEnd>) {
         if let Err(WatchEnd::Failed(failure)) = ended {
             // If this can't be sent either, the client is gone.
             self.transport.send(vec![WatchMessage::failure(&failure)], self.stall_timeout()).await.ok();
         }
     }
 
-    fn stall_timeout(&self) -> Duration {
+    pub(super) fn stall_timeout(&self) -> Duration {
         self.state.config.limits.stall_timeout
     }
 
@@ -250,7 +255,7 @@ impl WatchSession {
     }
 
     /// Whether the user may still read the database.
-    fn may_read(&self) -> bool {
+    pub(super) fn may_read(&self) -> bool {
         let security = self.served.security();
         security.is_admin(&self.user) || self.served.name() != USERS_DATABASE && security.is_member(&self.user)
     }

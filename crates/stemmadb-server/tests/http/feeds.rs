@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::client::{TestServer, basic};
 
 /// An open feed, read line by line.
-struct Feed(BufReader<TcpStream>);
+pub(crate) struct Feed(BufReader<TcpStream>);
 
 impl Feed {
-    fn open(server: &TestServer, query: &str, body: &Value) -> Self {
+    pub(crate) fn open(server: &TestServer, query: &str, body: &Value) -> Self {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let (credentials, body) = (basic("admin", "secret"), body.to_string());
@@ -38,7 +38,7 @@ impl Feed {
     }
 
     /// The next row or ending; `None` once the response has ended.
-    fn next(&mut self) -> Option<Value> {
+    pub(crate) fn next(&mut self) -> Option<Value> {
         loop {
             let line = self.line()?;
             if line == "0" {
@@ -53,7 +53,7 @@ impl Feed {
     }
 
     /// The ids of the next `count` rows.
-    fn ids(&mut self, count: usize) -> Vec<String> {
+    pub(crate) fn ids(&mut self, count: usize) -> Vec<String> {
         (0..count).map(|_| self.next().unwrap()["id"].as_str().unwrap().to_owned()).collect()
     }
 }

@@ -22,6 +22,8 @@ mod openapi;
 mod partitions;
 mod past;
 mod patch;
+mod path_patterns;
+mod peers;
 mod protocol;
 mod questions;
 mod rendering;

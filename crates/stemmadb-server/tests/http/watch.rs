@@ -10,7 +10,7 @@ use stemmadb_server::{Config, Cors};
 use crate::client::{TestServer, basic};
 
 /// Server-sent events, read as they arrive.
-struct Events(BufReader<TcpStream>, String);
+pub(crate) struct Events(BufReader<TcpStream>, String);
 
 /// A connection that has sent a request, and the head of its response.
 fn opened(server: &TestServer, head: &str, body: &str) -> (BufReader<TcpStream>, String) {
@@ -26,7 +26,7 @@ fn opened(server: &TestServer, head: &str, body: &str) -> (BufReader<TcpStream>,
 }
 
 impl Events {
-    fn of(server: &TestServer, body: &Value, last: Option<&str>) -> Self {
+    pub(crate) fn of(server: &TestServer, body: &Value, last: Option<&str>) -> Self {
         let text = body.to_string();
         let last = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
         let credentials = basic("admin", "secret");
@@ -44,7 +44,7 @@ impl Events {
     }
 
     /// The next event's name, id and data; `None` at the end. Heartbeats are skipped.
-    fn next(&mut self) -> Option<(String, Option<String>, Value)> {
+    pub(crate) fn next(&mut self) -> Option<(String, Option<String>, Value)> {
         loop {
             if let Some((event, rest)) = self.1.split_once("\n\n") {
                 let field = |name: &str| {

@@ -46,8 +46,8 @@ pub(super) fn events(
             let state = snapshot.state_by_id(id)?.filter(|state| state.sequence > since);
             events.extend(state.map(|state| (state.sequence, state.number)));
         }
-    } else if let Some((selector, _)) = &filter.selector {
-        let found = candidates(snapshot, selector)?;
+    } else if let Some(selector) = filter.indexed_selector() {
+        let found = candidates(snapshot, &selector)?;
         if !is_cheaper(found.len(), changes_max, limit) {
             return Ok(None);
         }

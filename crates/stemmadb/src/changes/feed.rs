@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::candidates::{self, FeedPlan};
+use super::live::Patterns;
 use crate::Result;
 use crate::document::Document;
 use crate::index::DocumentNumber;
@@ -57,21 +58,37 @@ pub struct Changes {
 pub(super) struct Filter {
     pub(super) ids: Option<BTreeSet<String>>,
     pub(super) selector: Option<(Selector, Matcher)>,
+    pub(super) paths: Option<Patterns>,
     pub(super) documents: bool,
 }
 
 impl Filter {
+    /// A selector that every document matches that passes the filter, apart from its ids.
+    pub(super) fn indexed_selector(&self) -> Option<Selector> {
+        let paths = self.paths.as_ref().and_then(Patterns::selector);
+        match (&self.selector, paths) {
+            (Some((selector, _)), Some(paths)) => Some(selector.clone().and(paths)),
+            (Some((selector, _)), None) => Some(selector.clone()),
+            (None, paths) => paths,
+        }
+    }
+
     /// Returns the change for `state` if it passes the filter.
     fn change(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<Change>> {
         if self.ids.as_ref().is_some_and(|ids| !ids.contains(state.id.as_str())) {
             return Ok(None);
         }
-        let document = match self.documents || self.selector.is_some() {
+        let document = match self.documents || self.selector.is_some() || self.paths.is_some() {
             true => Some(snapshot.winner(state)?),
             false => None,
         };
         if let (Some((_, matcher)), Some(document)) = (&self.selector, &document)
             && !matcher.matches(document)?
+        {
+            return Ok(None);
+        }
+        if let (Some(paths), Some(document)) = (&self.paths, &document)
+            && !paths.matches(state.id.as_str(), document.packed()?)?
         {
             return Ok(None);
         }
@@ -141,6 +158,28 @@ impl Changes {
         Ok(self)
     }
 
+    /// Returns only documents whose winning revision has a value at a path that matches one of the patterns. The syntax
+    /// is that of [`Database::subscribe_paths`](crate::Database::subscribe_paths): `color/+`, `orders/#`,
+    /// `_id/shops/+`. A deletion is matched by its id and its own body, usually `{}`.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, Sequence};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// db.insert("car", &serde_json::json!({"color": {"roof": "red"}}))?;
+    /// db.insert("bike", &serde_json::json!({"gears": 7}))?;
+    /// assert_eq!(db.changes(Sequence::ZERO)?.paths(["color/+"])?.run().count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if a pattern is malformed, or if there is none.
+    pub fn paths<P: AsRef<str>>(mut self, patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        self.filter.paths = Some(Patterns::parse(patterns)?);
+        Ok(self)
+    }
+
     /// The newest sequence of the snapshot that this reads. Pass it as `since` of the next read once the iterator is
     /// exhausted.
     pub fn last_sequence(&self) -> Sequence {
@@ -176,8 +215,8 @@ impl Changes {
 
     /// Streams the changes.
     ///
-    /// Costs one lookup per change, and one read of the log per change if documents or a selector were requested. With
-    /// ids or a selective selector, only the candidate documents are looked up and read.
+    /// Costs one lookup per change, and one read of the log per change if documents, a selector or paths were
+    /// requested. With ids, a selective selector or rare paths, only the candidate documents are looked up and read.
     pub fn run(self) -> impl Iterator<Item = Result<Change>> + use<> {
         let limit = self.limit.unwrap_or(usize::MAX);
         ChangesIter {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::feed::{Change, Changes, Filter};
+use super::live::Patterns;
 use crate::engine::Store;
 use crate::publish::{Listener, WaitOutcome};
 use crate::query::Selector;
@@ -76,6 +77,16 @@ impl Subscription {
         Ok(self)
     }
 
+    /// Returns only documents whose winning revision has a value at a path that matches one of the patterns; see
+    /// [`Changes::paths`].
+    ///
+    /// # Errors
+    /// `Invalid` if a pattern is malformed, or if there is none.
+    pub fn paths<P: AsRef<str>>(mut self, patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        self.filter.paths = Some(Patterns::parse(patterns)?);
+        Ok(self)
+    }
+
     /// The sequence up to which every matching change was returned. To continue after a restart, subscribe from here.
     pub fn reached(&self) -> Sequence {
         match self.batch.front() {
@@ -101,13 +112,11 @@ impl Subscription {
     }
 
     /// Calls `callback` now, and whenever there may be a change or the database is closed.
-    #[cfg(feature = "tokio")]
     pub(crate) fn on_change(&self, callback: impl Fn() + Send + Sync + 'static) {
         self.listener.on_change(Box::new(move |_| callback()));
     }
 
     /// Whether the database is closed and every change was returned.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_closed(&self) -> bool {
         self.batch.is_empty() && self.listener.is_closed_at(self.position)
     }

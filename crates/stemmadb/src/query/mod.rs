@@ -32,8 +32,8 @@ pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};
 pub use pipeline::{Pipeline, PipelineRows};
 pub use plan::Query;
-pub use source::Cancellation;
 pub(crate) use source::QueryLimits;
+pub use source::{CancelCallback, Cancellation};
 
 #[cfg(test)]
 mod tests;

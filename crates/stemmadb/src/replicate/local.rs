@@ -1,7 +1,8 @@
 //! A local database as a replication peer.
 
 use std::io::Read;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use super::peer::{
     ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile,
@@ -11,7 +12,7 @@ use crate::changes::Changes;
 use crate::database::Database;
 use crate::document::{Attachment, Document, File, FileContent};
 use crate::engine::Edit;
-use crate::query::Selector;
+use crate::query::{Cancellation, Selector};
 use crate::read::Snapshot;
 use crate::revision::{Revision, Sequence};
 use crate::value::Value;
@@ -105,7 +106,33 @@ impl Peer for Database {
 
     fn wait(&self, since: &Value, timeout: Duration) -> Result<()> {
         let mut subscription = self.subscribe(sequence(Some(since))?);
-        subscription.next_within(timeout).map(|_| ())
+        let Some(cancellation) = Cancellation::current() else {
+            return subscription.next_within(timeout).map(|_| ());
+        };
+        let (changed, woken) = mpsc::channel();
+        let cancelled = changed.clone();
+        subscription.on_change(move || {
+            changed.send(()).ok();
+        });
+        let _registered = cancellation.on_cancel(move || {
+            cancelled.send(()).ok();
+        });
+        let deadline = Instant::now() + timeout;
+        loop {
+            if cancellation.is_cancelled() {
+                return Err(Error::stopped("the replication was cancelled"));
+            }
+            if subscription.next_within(Duration::ZERO)?.is_some() {
+                return Ok(());
+            }
+            if subscription.is_closed() {
+                return Err(Error::closed("the database is closed"));
+            }
+            match woken.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(()) => {}
+                Err(_) => return Ok(()),
+            }
+        }
     }
 }
 

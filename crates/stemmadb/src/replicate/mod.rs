@@ -8,15 +8,22 @@
 //! only if both sides have it. An interrupted replication therefore repeats work, which has no effect where it was
 //! already done.
 
+mod background;
 mod checkpoint;
+mod follow;
 mod local;
 mod peer;
+
+use std::sync::Arc;
 
 use crate::database::Database;
 use crate::query::Cancellation;
 use crate::value::Value;
 use crate::{Error, ErrorKind, Result};
+pub use background::{BackgroundReplication, ReplicationState, ReplicationStatus};
 use checkpoint::Checkpoints;
+use follow::Nudge;
+pub use follow::{ReplicationEvent, Retry};
 pub use peer::{
     ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile,
     WriteOutcome,
@@ -43,8 +50,9 @@ pub struct ReplicationStats {
 
 /// A replication from one peer to another, of everything unless narrowed.
 ///
-/// Run it once with [`Replication::run`], or continuously with [`Replication::begin`]. See [`Database::replicate_to`]
-/// for an example.
+/// Run it once with [`Replication::run`], or continuously with [`Replication::follow`] or [`BackgroundReplication`].
+/// See [`Database::replicate_to`] for an example.
+#[derive(Clone)]
 pub struct Replication<'a> {
     source: &'a dyn Peer,
     target: &'a dyn Peer,
@@ -52,6 +60,9 @@ pub struct Replication<'a> {
     since: Option<Value>,
     batch_count: usize,
     cancellation: Option<Cancellation>,
+    retry: Option<Retry>,
+    /// Ends the wait before the next attempt.
+    nudge: Option<Arc<Nudge>>,
 }
 
 /// Changes requested per page.
@@ -64,8 +75,9 @@ const WRITE_BYTES_MAX: usize = 2 << 20;
 impl<'a> Replication<'a> {
     /// Creates a replication of everything from `source` to `target`.
     pub fn new(source: &'a dyn Peer, target: &'a dyn Peer) -> Self {
-        let (scope, since, cancellation) = (ReplicationScope::All, None, None);
-        Replication { source, target, scope, since, batch_count: BATCH_COUNT, cancellation }
+        let scope = ReplicationScope::All;
+        let (since, cancellation, retry, nudge) = (None, None, None, None);
+        Replication { source, target, scope, since, batch_count: BATCH_COUNT, cancellation, retry, nudge }
     }
 
     /// Replicates only the selected documents. Each scope has its own checkpoints.
@@ -96,6 +108,14 @@ impl<'a> Replication<'a> {
         self
     }
 
+    /// Tries again after a failure that may pass. Default: never in [`Replication::run`], always in
+    /// [`Replication::follow`].
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
     /// Replicates everything that the target lacks now.
     ///
     /// Costs one lookup per change since the last checkpoint. Holds about two megabytes of documents in memory, and
@@ -104,9 +124,7 @@ impl<'a> Replication<'a> {
     /// # Errors
     /// The errors of the peers; `Stopped` if it was cancelled.
     pub fn run(self) -> Result<ReplicationStats> {
-        let mut running = self.begin()?;
-        running.catch_up()?;
-        Ok(running.stats)
+        self.run_showing(|_| ())
     }
 
     /// Reads the checkpoints, and returns a replication that can catch up repeatedly; see

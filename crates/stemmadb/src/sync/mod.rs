@@ -8,8 +8,8 @@ mod cancellation;
 #[cfg(feature = "shuttle")]
 mod scheduled;
 
-pub use cancellation::Cancellation;
 pub(crate) use cancellation::refuse_if_cancelled;
+pub use cancellation::{CancelCallback, Cancellation};
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};

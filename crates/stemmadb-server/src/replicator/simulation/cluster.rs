@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use stemmadb::replication::{MissingRevisions, Peer, RunningReplication};
 use stemmadb::testing::Random;
 use stemmadb::{Database, DocumentId, Durability, Options, Replication};
+use stemmadb_http::HttpPeer;
+use stemmadb_http::runtime::BlockingRuntime;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -22,8 +24,7 @@ use crate::design::WriteValidator;
 use crate::directory::ServedDatabase;
 use crate::http::MemoryReservation;
 use crate::replicator::local::LocalPeer;
-use crate::replicator::remote::RemotePeer;
-use crate::replicator::runtime::JobRuntime;
+use crate::replicator::peer_limits;
 use crate::server::Server;
 use crate::writes::WriteOptions;
 
@@ -169,19 +170,19 @@ impl SimulatedCluster {
         LocalPeer {
             served: served.clone(),
             options: WriteOptions { validator, new_edits: false, durability: Durability::None },
-            runtime: JobRuntime::CurrentThread(self.runtime.clone()),
+            runtime: BlockingRuntime::CurrentThread(self.runtime.clone()),
             cancelled: self.cancelled.subscribe(),
             published: Mutex::new(served.published()),
         }
     }
 
-    fn remote(&self, from: usize, to: usize, network: &Arc<Mutex<SimulatedNetwork>>) -> RemotePeer<SimulatedConnector> {
+    fn remote(&self, from: usize, to: usize, network: &Arc<Mutex<SimulatedNetwork>>) -> HttpPeer<SimulatedConnector> {
         let connector = SimulatedConnector { from, network: network.clone(), server: self.server.clone() };
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         let url = format!("http://localhost:{}/{}", to + 1, node_name(to));
-        let (runtime, state) = (JobRuntime::CurrentThread(self.runtime.clone()), self.server.state());
-        let (bytes_max, memory) = (state.config.limits.body_bytes, state.memory.clone());
-        RemotePeer::new(client, url, self.headers.clone(), runtime, bytes_max, memory, self.cancelled.subscribe())
+        let (runtime, state) = (BlockingRuntime::CurrentThread(self.runtime.clone()), self.server.state());
+        let limits = peer_limits(state.config.limits.body_bytes, state.memory.clone());
+        HttpPeer::with_client(client, url, self.headers.clone(), runtime, limits, self.cancelled.subscribe())
     }
 
     /// Returns a peer with one document, whose text has `byte_count` bytes, over a network without faults; and the

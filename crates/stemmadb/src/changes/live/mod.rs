@@ -26,6 +26,7 @@ pub use delta::{Delta, DeltaEvent};
 pub(crate) use hub::Hub;
 pub use paths::{PathChange, PathSubscription};
 pub use pattern::PathEvent;
+pub(super) use pattern::Patterns;
 pub use watch::{SuspendedWatch, Watch};
 
 #[cfg(test)]

@@ -88,6 +88,37 @@ impl PathSubscription {
         Ok(PathSubscription { store, hub, number, subscriber, position, ready: Vec::new(), missed: None })
     }
 
+    /// Also returns the documents that were written after `since`, before the subscription began. What changed in them
+    /// is not known, so each is returned unless the patterns exclude its id, and its [`PathChange::paths`] are empty.
+    /// Default: only what changes from now on.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, Sequence};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// db.insert("order-1", &serde_json::json!({"status": "new"}))?;
+    /// let mut changes = db.subscribe_paths(["status"])?.since(Sequence::ZERO)?;
+    /// let change = changes.next_change()?.expect("the database is open");
+    /// assert!(change.id.as_str() == "order-1" && change.paths.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed` if the database is closed.
+    pub fn since(mut self, since: Sequence) -> Result<Self> {
+        let store = self.store.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
+        // Taken after the subscription began: what this snapshot lacks is delivered.
+        self.missed = Some((since, store.snapshot()?));
+        Ok(self)
+    }
+
+    /// Calls `callback` now, and whenever there may be a change or the database is closed. Only the first callback is
+    /// kept. It runs on the writer's thread, so it must not block.
+    pub fn notify(&self, callback: impl Fn() + Send + Sync + 'static) {
+        self.subscriber.inbox.notify(Box::new(callback));
+    }
+
     /// Returns the next change, blocking until there is one; `None` once the database is closed and everything was
     /// read.
     ///

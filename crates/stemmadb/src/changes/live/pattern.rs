@@ -7,13 +7,13 @@
 
 use hashbrown::HashMap;
 
-use crate::query::{Clue, Clues};
+use crate::query::{Clue, Clues, Selector, any_of, field};
 use crate::value::{Kind, Packed, PackedArray, PackedObject, PackedValue, Path, array_position};
 use crate::{Error, Result};
 
 /// A set of patterns; a path matches if any of them matches.
 #[derive(Debug, Clone)]
-pub(super) struct Patterns {
+pub(in crate::changes) struct Patterns {
     patterns: Vec<Pattern>,
     clues: Vec<Clues>,
 }
@@ -63,7 +63,7 @@ impl Patterns {
     ///
     /// # Errors
     /// `Invalid`, naming the malformed pattern.
-    pub(super) fn parse<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+    pub(in crate::changes) fn parse<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
         let patterns: Vec<Pattern> =
             patterns.into_iter().map(|text| Pattern::parse(text.as_ref())).collect::<Result<_>>()?;
         if patterns.is_empty() || patterns.len() > PATTERNS_MAX {
@@ -82,6 +82,24 @@ impl Patterns {
     /// Whether a document with this id can match, whatever its content.
     pub(super) fn may_match_id(&self, id: &str) -> bool {
         self.patterns.iter().any(|pattern| !pattern.is_id || pattern.matches_id(id))
+    }
+
+    /// Whether a document with this id and body has a value at a matching path. The body of a deletion counts, too.
+    ///
+    /// # Errors
+    /// `Corrupt` if the body's bytes are damaged.
+    pub(in crate::changes) fn matches(&self, id: &str, body: PackedValue<'_>) -> Result<bool> {
+        if self.patterns.iter().any(|pattern| pattern.is_id && pattern.matches_id(id)) {
+            return Ok(true);
+        }
+        Ok(!self.changed_paths(id, None, Some(body), 1)?.is_empty())
+    }
+
+    /// Returns a selector that matches every document with a value at a matching path, and others; `None` if a pattern
+    /// matches all documents.
+    pub(in crate::changes) fn selector(&self) -> Option<Selector> {
+        let selectors: Option<Vec<Selector>> = self.patterns.iter().map(Pattern::selector).collect();
+        selectors.map(any_of)
     }
 
     /// Returns the affected paths, each once, in order; at most about `limit` of each pattern.
@@ -167,18 +185,37 @@ impl Pattern {
         parts.next().is_none()
     }
 
-    /// A condition that holds for every document the pattern matches; `None` if there is none.
-    fn clue(&self) -> Option<Clue> {
-        let names = self.levels.iter().map_while(|level| match level {
+    /// The names before the first level that is a wildcard.
+    fn leading_names(&self) -> impl Iterator<Item = &str> {
+        self.levels.iter().map_while(|level| match level {
             Level::Name(name) => Some(name.as_str()),
             _ => None,
-        });
+        })
+    }
+
+    /// The path that every document has that the pattern matches; `None` if there is none.
+    fn leading_path(&self) -> Option<Path> {
+        // A `Path` can't contain empty names.
+        Path::new(self.leading_names().take_while(|name| !name.is_empty())).ok()
+    }
+
+    /// A condition that holds for every document the pattern matches; `None` if there is none.
+    fn clue(&self) -> Option<Clue> {
         if self.is_id {
-            let names: Vec<&str> = names.collect();
+            let names: Vec<&str> = self.leading_names().collect();
             return (names.len() == self.levels.len()).then(|| Clue::Id(names.join("/")));
         }
-        // A `Path` can't contain empty names.
-        Path::new(names.take_while(|name| !name.is_empty())).ok().map(Clue::Present)
+        self.leading_path().map(Clue::Present)
+    }
+
+    /// As [`Pattern::clue`], as a selector.
+    fn selector(&self) -> Option<Selector> {
+        if !self.is_id {
+            return self.leading_path().map(|path| field(path.to_string()).exists());
+        }
+        // A range of ids is not read from the index.
+        let names: Vec<&str> = self.leading_names().collect();
+        (names.len() == self.levels.len()).then(|| field("_id").eq(names.join("/")))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::index::{
 };
 use crate::query::language::interval::KeyRange;
 use crate::revision::{DocumentId, Sequence};
-pub use crate::sync::Cancellation;
+pub use crate::sync::{CancelCallback, Cancellation};
 use crate::tree::Direction;
 use crate::{Error, Result};
 

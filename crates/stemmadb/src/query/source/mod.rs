@@ -24,8 +24,8 @@ use crate::index::{
 use crate::revision::{DocumentId, Sequence};
 use crate::tree::Direction;
 
-pub use limits::Cancellation;
 pub(crate) use limits::QueryLimits;
+pub use limits::{CancelCallback, Cancellation};
 
 /// Callback of an index walk: receives each distinct value's key and its documents.
 pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], &mut dyn Posting) -> Result<ControlFlow<()>> + 'a;

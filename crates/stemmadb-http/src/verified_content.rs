@@ -9,15 +9,15 @@ use stemmadb::Value;
 
 /// The length and digest that a document announces for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ExpectedContent {
-    pub(super) length: Option<u64>,
+pub(crate) struct ExpectedContent {
+    pub length: Option<u64>,
     /// `None` if the digest is of the compressed content, since the content arrives uncompressed.
-    pub(super) md5: Option<[u8; 16]>,
+    pub md5: Option<[u8; 16]>,
 }
 
 impl ExpectedContent {
     /// Reads them from the stub in a document's `_attachments`.
-    pub(super) fn from_stub(stub: &Value) -> Self {
+    pub(crate) fn from_stub(stub: &Value) -> Self {
         let text = |name: &str| stub.get(name).and_then(Value::as_str);
         let digest =
             text("digest").filter(|_| text("encoding").is_none()).and_then(|digest| digest.strip_prefix("md5-"));
@@ -30,7 +30,7 @@ impl ExpectedContent {
 }
 
 /// A reader that fails if the content differs from what was announced: at the first excess byte, otherwise at the end.
-pub(super) struct VerifiedContent<R> {
+pub(crate) struct VerifiedContent<R> {
     content: R,
     label: String,
     expected: ExpectedContent,
@@ -39,7 +39,7 @@ pub(super) struct VerifiedContent<R> {
 }
 
 impl<R: Read> VerifiedContent<R> {
-    pub(super) fn new(content: R, label: String, expected: ExpectedContent) -> Self {
+    pub(crate) fn new(content: R, label: String, expected: ExpectedContent) -> Self {
         VerifiedContent { content, label, expected, length: 0, hasher: Md5::new() }
     }
 

@@ -11,9 +11,9 @@ use hyper::body::Body;
 use stemmadb::Value;
 use tokio::time::timeout;
 
+use super::error::{Failure, Result};
 use super::json_memory::{JsonPurpose, check_json_memory};
 use super::memory_budget::MemoryReservation;
-use crate::error::{Failure, Result};
 
 /// The minimum rate in bytes per second, after the first wait. It prevents slow senders from holding connections at
 /// almost no cost.
@@ -23,7 +23,7 @@ const RATE_MIN_WAITED_FOR: u64 = 16 << 10;
 
 /// Timeouts of a body that is being received.
 #[derive(Debug, Clone)]
-pub(crate) struct BodyTimeout {
+pub struct BodyTimeout {
     /// How long the body may make no progress.
     stall_timeout: Duration,
     /// The time left, which grows with each byte received; none: no minimum rate is required.
@@ -34,12 +34,12 @@ pub(crate) struct BodyTimeout {
 
 impl BodyTimeout {
     /// With a client: a body may neither pause for longer than this nor arrive more slowly than the minimum rate.
-    pub(crate) fn for_client(stall_timeout: Duration) -> Self {
+    pub fn for_client(stall_timeout: Duration) -> Self {
         BodyTimeout { stall_timeout, left: Some(stall_timeout), rate_min: RATE_MIN }
     }
 
     /// For a response of a peer, which may stay silent for long, such as a changes feed.
-    pub(crate) fn for_peer(stall_timeout: Duration) -> Self {
+    pub fn for_peer(stall_timeout: Duration) -> Self {
         BodyTimeout { stall_timeout, left: None, rate_min: RATE_MIN }
     }
 
@@ -68,7 +68,7 @@ impl BodyTimeout {
 }
 
 /// Reads a whole body of at most `bytes_max` bytes. The received bytes are charged to `reservation`.
-pub(crate) async fn read_all<B: Body<Data = Bytes, Error: Display> + Unpin>(
+pub async fn read_all<B: Body<Data = Bytes, Error: Display> + Unpin>(
     mut body: B,
     bytes_max: usize,
     mut timeouts: BodyTimeout,
@@ -125,7 +125,7 @@ async fn discard<B: Body<Data = Bytes, Error: Display> + Unpin>(mut body: B, mut
 }
 
 /// Decompresses a body to at most `bytes_max` bytes, which are charged to `reservation`.
-pub(crate) async fn decompress(compressed: &[u8], bytes_max: usize, reservation: &MemoryReservation) -> Result<Bytes> {
+pub async fn decompress(compressed: &[u8], bytes_max: usize, reservation: &MemoryReservation) -> Result<Bytes> {
     let (mut whole, mut decoder) = (Vec::new(), MultiGzDecoder::new(compressed));
     loop {
         let read = decoder.by_ref().take(DECOMPRESS_CHUNK_BYTES).read_to_end(&mut whole);
@@ -144,7 +144,7 @@ pub(crate) async fn decompress(compressed: &[u8], bytes_max: usize, reservation:
 const DECOMPRESS_CHUNK_BYTES: u64 = 256 << 10;
 
 /// Reads the next chunk of a body. Returns `None` at its end.
-pub(crate) async fn next_frame<B: Body<Data = Bytes, Error: Display> + Unpin>(
+pub async fn next_frame<B: Body<Data = Bytes, Error: Display> + Unpin>(
     body: &mut B,
     timeouts: &mut BodyTimeout,
 ) -> Result<Option<Bytes>> {
@@ -154,12 +154,12 @@ pub(crate) async fn next_frame<B: Body<Data = Bytes, Error: Display> + Unpin>(
             Failure::new(
                 hyper::StatusCode::REQUEST_TIMEOUT,
                 "timeout",
-                "The request's body stood still for too long, or came too slowly.",
+                "The body stood still for too long, or came too slowly.",
             )
         })?;
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(Failure::bad_request(format!("The request's body ended early: {error}"))),
+            Some(Err(error)) => return Err(Failure::bad_request(format!("The body ended early: {error}"))),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     timeouts.record_chunk(data.len(), begun.elapsed());
@@ -174,7 +174,7 @@ pub(crate) async fn next_frame<B: Body<Data = Bytes, Error: Display> + Unpin>(
 ///
 /// # Errors
 /// 400 if it is not valid JSON; 413 if parsing it would take far more memory than its length.
-pub(crate) fn read_json(text: &[u8], purpose: JsonPurpose) -> Result<Value> {
+pub fn read_json(text: &[u8], purpose: JsonPurpose) -> Result<Value> {
     check_json_memory(text, purpose)?;
     parse(text)
 }
@@ -183,11 +183,7 @@ pub(crate) fn read_json(text: &[u8], purpose: JsonPurpose) -> Result<Value> {
 ///
 /// # Errors
 /// Also 503 if no memory becomes free in time.
-pub(crate) async fn read_json_within(
-    text: &[u8],
-    purpose: JsonPurpose,
-    reservation: &MemoryReservation,
-) -> Result<Value> {
+pub async fn read_json_within(text: &[u8], purpose: JsonPurpose, reservation: &MemoryReservation) -> Result<Value> {
     reservation.grow(check_json_memory(text, purpose)?).await?;
     parse(text)
 }

@@ -9,19 +9,19 @@ use tokio::sync::mpsc;
 type Chunk = io::Result<Bytes>;
 
 /// A reader over chunks. It waits for the next chunk only when the previous one is used up.
-pub(crate) struct ChunkReader<I> {
+pub struct ChunkReader<I> {
     chunks: I,
     chunk: Bytes,
 }
 
 impl<I: Iterator<Item = Chunk>> ChunkReader<I> {
-    pub(crate) fn new(chunks: I) -> Self {
+    pub fn new(chunks: I) -> Self {
         ChunkReader { chunks, chunk: Bytes::new() }
     }
 }
 
 /// Creates a channel of chunks and a reader of it. Dropping the sender ends the content.
-pub(crate) fn chunk_channel() -> (mpsc::Sender<Chunk>, ChunkReader<impl Iterator<Item = Chunk>>) {
+pub fn chunk_channel() -> (mpsc::Sender<Chunk>, ChunkReader<impl Iterator<Item = Chunk>>) {
     let (sender, mut from) = mpsc::channel(4);
     (sender, ChunkReader::new(iter::from_fn(move || from.blocking_recv())))
 }

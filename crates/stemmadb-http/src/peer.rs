@@ -1,5 +1,4 @@
-//! A database on another server as a replication peer, over HTTP. Calls block the job's thread and end as soon as the
-//! job is cancelled.
+//! A database on a server as a replication peer, over HTTP. Calls block, and end as soon as they are cancelled.
 
 use std::io::{self, Read};
 use std::iter;
@@ -18,18 +17,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::replication::{
     ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile, WriteOutcome,
 };
-use stemmadb::{DocumentId, Error, Object, Revision, Value};
-use tokio::sync::{mpsc, watch};
+use stemmadb::{Cancellation, DocumentId, Error, Object, Revision, Value};
+use tokio::sync::{Notify, mpsc, watch};
 
-use super::runtime::JobRuntime;
-use super::verified_content::{ExpectedContent, VerifiedContent};
-use crate::documents::{IncomingDocument, parse_revision};
-use crate::error::Failure;
-use crate::http::{
-    Body, BodyTimeout, ChunkReader, JsonPurpose, MemoryBudget, MemoryReservation, next_frame, read_all, read_json,
-    read_json_within,
+use crate::foundation::{
+    Body, BodyTimeout, ChunkReader, Failure, IncomingDocument, JsonPurpose, MemoryBudget, MemoryReservation,
+    next_frame, parse_revision, read_all, read_json, read_json_within,
 };
-use crate::outbound::Network;
+use crate::network::Network;
+use crate::runtime::BlockingRuntime;
+use crate::verified_content::{ExpectedContent, VerifiedContent};
 
 /// The characters that are percent-encoded in a path segment.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -40,23 +37,62 @@ const READ_COUNT: usize = 50;
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// The number of characters of a malformed response that an error shows.
 const ERROR_CHARACTERS_MAX: usize = 300;
-/// The timeout for a response that makes no progress.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A database on another server, reached over connections of `C`.
-pub(super) struct RemotePeer<C = Network> {
+/// A database on a CouchDB-compatible server: a [`Peer`] of replications.
+///
+/// Calls block, and must be made on a thread that may block. They end with `Stopped` when the
+/// [`Cancellation`](stemmadb::Cancellation) of their replication is used. A connection that fails makes a call fail
+/// with `Unavailable`: the replication decides whether it is repeated. Responses are read with at most 256 MiB of
+/// memory; files are streamed.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use stemmadb::Database;
+/// use stemmadb::replication::{BackgroundReplication, ReplicationScope};
+/// use stemmadb_http::{HttpOptions, HttpPeer};
+///
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = Database::open("library.stemma")?;
+/// // Once, in both directions.
+/// let server = HttpPeer::new("https://ada:secret@db.example.org/library")?;
+/// let pulled = db.replicate_from(&server)?;
+/// let pushed = db.replicate_to(&server)?;
+/// println!("{} here, {} there", pulled.written_count, pushed.written_count);
+///
+/// // Whenever the server can be reached, until it is stopped.
+/// let options = HttpOptions::new().bearer_token("stemma_…");
+/// let server = Arc::new(HttpPeer::with("https://db.example.org/library", options)?);
+/// let selector = stemmadb::Value::parse(br#"{"type": "book"}"#)?;
+/// let pull = BackgroundReplication::start(server.clone(), Arc::new(db.clone()), |replication| {
+///     replication.only(ReplicationScope::Selector(selector))
+/// })?;
+/// let push = BackgroundReplication::start(Arc::new(db.clone()), server, |replication| replication)?;
+/// # drop((pull, push));
+/// # Ok(())
+/// # }
+/// ```
+pub struct HttpPeer<C = Network> {
     client: Client<C, Body>,
     url: String,
     headers: Vec<(String, String)>,
-    runtime: JobRuntime,
-    /// The largest response with documents, in bytes; the same limit as for a client's request body.
-    document_bytes_max: usize,
-    /// The memory budget that responses are charged to.
-    memory: Arc<MemoryBudget>,
-    /// Becomes true when the job is cancelled.
+    runtime: BlockingRuntime,
+    limits: PeerLimits,
+    /// Becomes true when the owner cancels all calls.
     cancelled: watch::Receiver<bool>,
     /// The last revision of each checkpoint document, which some servers require for an update.
     checkpoints: Mutex<Vec<(String, String)>>,
+}
+
+/// What the responses of a server may take.
+#[derive(Clone)]
+pub struct PeerLimits {
+    /// The largest response with documents, in bytes.
+    pub document_bytes_max: usize,
+    /// The memory budget that responses are charged to.
+    pub memory: Arc<MemoryBudget>,
+    /// The timeout for a response that makes no progress.
+    pub stall_timeout: Duration,
 }
 
 /// A parsed JSON response, which holds its memory reservation until it is dropped.
@@ -74,7 +110,7 @@ impl Deref for JsonResponse {
 }
 
 /// Converts a failure, of another server or of this one, into an error of the library.
-pub(super) fn library_error(failure: &Failure) -> Error {
+pub fn library_error(failure: &Failure) -> Error {
     let message = format!("{}: {}", failure.error(), failure.reason());
     match failure.status().as_u16() {
         404 => Error::not_found(message),
@@ -84,6 +120,14 @@ pub(super) fn library_error(failure: &Failure) -> Error {
         408 | 429 => Error::unavailable(message),
         400..=499 => Error::invalid(message),
         _ => Error::unavailable(message),
+    }
+}
+
+/// Converts a failure to read a response into an error of the library: the connection was cut, or stood still.
+fn interruption(failure: &Failure) -> Error {
+    match failure.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => library_error(failure),
+        _ => unavailable(format!("a response is incomplete: {}", failure.reason())),
     }
 }
 
@@ -113,6 +157,10 @@ impl std::error::Error for TooLarge {}
 
 fn is_too_large(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<TooLarge>())
+}
+
+fn refusal() -> Error {
+    Error::stopped("the replication was cancelled")
 }
 
 fn unavailable(what: impl std::fmt::Display) -> Error {
@@ -146,35 +194,31 @@ fn json_body(value: &Value) -> Body {
     Body::Full(Some(value.to_json().into_bytes().into()))
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
-    pub(super) fn new(
+impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
+    /// Returns the database at a URL, with its own client, limits and cancellation.
+    #[doc(hidden)]
+    pub fn with_client(
         client: Client<C, Body>,
         url: String,
         headers: Vec<(String, String)>,
-        runtime: JobRuntime,
-        document_bytes_max: usize,
-        memory: Arc<MemoryBudget>,
+        runtime: BlockingRuntime,
+        limits: PeerLimits,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        RemotePeer {
-            client,
-            url,
-            headers,
-            runtime,
-            document_bytes_max,
-            memory,
-            cancelled,
-            checkpoints: Mutex::default(),
-        }
+        HttpPeer { client, url, headers, runtime, limits, cancelled, checkpoints: Mutex::default() }
     }
 
-    /// Runs a future to its end, or until the job is cancelled.
+    /// Runs a future to its end, or until it is cancelled.
     fn wait_for<T>(&self, work: impl Future<Output = stemmadb::Result<T>>) -> stemmadb::Result<T> {
         let mut cancelled = self.cancelled.clone();
+        let stopped = Arc::new(Notify::new());
+        let stop = stopped.clone();
+        let _registered = Cancellation::current().map(|current| current.on_cancel(move || stop.notify_one()));
         self.runtime.block_on(async {
             tokio::select! {
                 result = work => result,
-                _ = cancelled.wait_for(|cancelled| *cancelled) => Err(Error::stopped("the replication was cancelled")),
+                Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Err(refusal()),
+                () = stopped.notified() => Err(refusal()),
             }
         })
     }
@@ -216,10 +260,15 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
         bytes_max: usize,
     ) -> stemmadb::Result<JsonResponse> {
         let status = response.status();
-        let reservation = self.memory.reservation();
-        let bytes = read_all(response.into_body(), bytes_max, BodyTimeout::for_peer(STALL_TIMEOUT), Some(&reservation))
-            .await
-            .map_err(|error| library_error(&error))?;
+        let reservation = self.limits.memory.reservation();
+        let bytes = read_all(
+            response.into_body(),
+            bytes_max,
+            BodyTimeout::for_peer(self.limits.stall_timeout),
+            Some(&reservation),
+        )
+        .await
+        .map_err(|error| interruption(&error))?;
         if status.is_success() {
             let value = read_json_within(&bytes, JsonPurpose::Documents, &reservation).await;
             return value
@@ -266,8 +315,9 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
         let body = json_body(&single("docs", Value::Array(body.collect())));
         let path = "/_bulk_get?revs=true&latest=true&attachments=false&att_encoding_info=true";
         let response = self.wait_for(async {
-            let response = self.send(Method::POST, path, Some("application/json"), body, STALL_TIMEOUT).await?;
-            self.read_response_within(response, self.document_bytes_max).await
+            let response =
+                self.send(Method::POST, path, Some("application/json"), body, self.limits.stall_timeout).await?;
+            self.read_response_within(response, self.limits.document_bytes_max).await
         });
         let response = match response {
             Err(error) if is_too_large(&error) && some.len() > 1 => {
@@ -305,18 +355,19 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
         let mut body = Object::new();
         body.insert("new_edits", false);
         body.insert("docs", Value::Array(plain.iter().map(document_json).collect()));
-        let response = match self.request_json(Method::POST, "/_bulk_docs", Some(&body.into()), STALL_TIMEOUT) {
-            Err(error) if is_too_large(&error) => {
-                if plain.len() == 1 {
-                    written.refusals.push(error);
-                    return Ok(());
+        let response =
+            match self.request_json(Method::POST, "/_bulk_docs", Some(&body.into()), self.limits.stall_timeout) {
+                Err(error) if is_too_large(&error) => {
+                    if plain.len() == 1 {
+                        written.refusals.push(error);
+                        return Ok(());
+                    }
+                    let (first, second) = plain.split_at(plain.len() / 2);
+                    self.write_plain(first, written)?;
+                    return self.write_plain(second, written);
                 }
-                let (first, second) = plain.split_at(plain.len() / 2);
-                self.write_plain(first, written)?;
-                return self.write_plain(second, written);
-            }
-            response => response?,
-        };
+                response => response?,
+            };
         let rows =
             response.as_array().ok_or_else(|| unavailable(format!("{} does not report what it wrote", self.url)))?;
         let refusals: Vec<_> = rows.iter().filter(|row| row.get("error").is_some()).map(row_error).collect();
@@ -326,14 +377,21 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
         Ok(())
     }
 
-    /// Sends a request to a route of the database.
-    pub(super) fn post(&self, route: &str, body: &Value, timeout: Duration) -> stemmadb::Result<Value> {
+    /// Sends a POST request to a route of the database, such as `/_restore`; returns the response. Waits for it at most
+    /// for `timeout`.
+    ///
+    /// # Errors
+    /// The error that the server returns; `Unavailable` if it does not answer.
+    pub fn post(&self, route: &str, body: &Value, timeout: Duration) -> stemmadb::Result<Value> {
         Ok(self.request_json(Method::POST, route, Some(body), timeout)?.value)
     }
 
     /// Creates the database if it does not exist.
-    pub(super) fn create(&self) -> stemmadb::Result<()> {
-        let created = self.wait_for(self.send(Method::PUT, "", None, Body::Full(None), STALL_TIMEOUT))?;
+    ///
+    /// # Errors
+    /// The error that the server returns; `Unavailable` if it does not answer.
+    pub fn create(&self) -> stemmadb::Result<()> {
+        let created = self.wait_for(self.send(Method::PUT, "", None, Body::Full(None), self.limits.stall_timeout))?;
         match created.status() {
             StatusCode::PRECONDITION_FAILED => Ok(()),
             _ => self.wait_for(self.read_response(created)).map(|_| ()),
@@ -377,7 +435,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
         let (remote, label) = (self.clone_for_reader(), format!("`{name}` of `{id}`"));
         let (id, revision) = (id.clone(), *revision);
         Box::new(move || {
-            let response = remote.wait_for(remote.send(Method::GET, &path, None, Body::Full(None), STALL_TIMEOUT))?;
+            let stall_timeout = remote.limits.stall_timeout;
+            let response = remote.wait_for(remote.send(Method::GET, &path, None, Body::Full(None), stall_timeout))?;
             if response.status() == StatusCode::NOT_FOUND && !remote.has_leaf(&id, &revision)? {
                 return Ok(None);
             }
@@ -385,10 +444,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
                 remote.wait_for(remote.read_response(response))?;
                 return Err(unavailable("a file could not be read"));
             }
-            let (mut body, mut timeout) = (response.into_body(), BodyTimeout::for_peer(STALL_TIMEOUT));
+            let (mut body, mut timeout) = (response.into_body(), BodyTimeout::for_peer(stall_timeout));
             // Each chunk is awaited by the thread that reads the content.
             let pieces = iter::from_fn(move || {
-                let next = async { next_frame(&mut body, &mut timeout).await.map_err(|error| library_error(&error)) };
+                let next = async { next_frame(&mut body, &mut timeout).await.map_err(|error| interruption(&error)) };
                 remote.wait_for(next).map_err(io::Error::other).transpose()
             });
             Ok(Some(Box::new(VerifiedContent::new(ChunkReader::new(pieces), label, expected)) as Box<dyn Read + Send>))
@@ -407,13 +466,12 @@ impl<C: Connect + Clone + Send + Sync + 'static> RemotePeer<C> {
 
     /// Clones the peer, without its checkpoint revisions.
     fn clone_for_reader(&self) -> Self {
-        RemotePeer {
+        HttpPeer {
             client: self.client.clone(),
             url: self.url.clone(),
             headers: self.headers.clone(),
             runtime: self.runtime.clone(),
-            document_bytes_max: self.document_bytes_max,
-            memory: self.memory.clone(),
+            limits: self.limits.clone(),
             cancelled: self.cancelled.clone(),
             checkpoints: Mutex::default(),
         }
@@ -586,13 +644,13 @@ fn document_json(transfer: &Transfer) -> Value {
     object.into()
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
+impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
     fn identity(&self) -> stemmadb::Result<String> {
         Ok(self.url.clone())
     }
 
     fn database_id(&self) -> stemmadb::Result<String> {
-        let response = self.request_json(Method::GET, "", None, STALL_TIMEOUT)?;
+        let response = self.request_json(Method::GET, "", None, self.limits.stall_timeout)?;
         let text = |name: &str| response.get(name).and_then(Value::as_str);
         // Servers other than Stemma return at most the time of creation.
         Ok(text("uuid")
@@ -600,7 +658,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
     }
 
     fn get_checkpoint(&self, id: &str) -> stemmadb::Result<Option<Value>> {
-        match self.request_json(Method::GET, &format!("/{}", document_path(id)), None, STALL_TIMEOUT) {
+        match self.request_json(Method::GET, &format!("/{}", document_path(id)), None, self.limits.stall_timeout) {
             Err(error) if error.kind() == stemmadb::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(JsonResponse { value: mut body, .. }) => {
@@ -616,14 +674,19 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
     }
 
     fn put_checkpoint(&self, id: &str, body: &Value) -> stemmadb::Result<()> {
-        self.request_json(Method::POST, "/_ensure_full_commit", Some(&Object::new().into()), STALL_TIMEOUT)?;
+        self.request_json(
+            Method::POST,
+            "/_ensure_full_commit",
+            Some(&Object::new().into()),
+            self.limits.stall_timeout,
+        )?;
         let mut body = body.clone();
         let known = self.checkpoints.lock().iter().find(|(known, _)| known == id).map(|(_, revision)| revision.clone());
         if let (Some(object), Some(revision)) = (body.as_object_mut(), known) {
             object.insert("_rev", revision);
         }
         let response =
-            self.request_json(Method::PUT, &format!("/{}", document_path(id)), Some(&body), STALL_TIMEOUT)?;
+            self.request_json(Method::PUT, &format!("/{}", document_path(id)), Some(&body), self.limits.stall_timeout)?;
         if let Some(revision) = response.get("rev").and_then(Value::as_str) {
             *self.checkpoints.lock() = vec![(id.to_owned(), revision.to_owned())];
         }
@@ -637,7 +700,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
         selection: &ReplicationScope,
     ) -> stemmadb::Result<ChangesPage> {
         let since = since.map_or_else(|| "0".to_owned(), sequence_text);
-        let response = self.feed(&format!("&limit={count}&since={}", encoded(&since)), selection, STALL_TIMEOUT)?;
+        let response =
+            self.feed(&format!("&limit={count}&since={}", encoded(&since)), selection, self.limits.stall_timeout)?;
         let malformed = || unavailable(format!("{} returns a malformed changes feed", self.url));
         let rows = response.get("results").and_then(Value::as_array).ok_or_else(malformed)?;
         let mut leaves = Vec::with_capacity(rows.len());
@@ -662,7 +726,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
         let (name, members) = if name == "_view" { (view, "views") } else { (name, "filters") };
         let Some((design, function)) = name.split_once('/') else { return Ok(String::new()) };
         let path = format!("/_design/{}", encoded(design));
-        let design = self.request_json(Method::GET, &path, None, STALL_TIMEOUT)?;
+        let design = self.request_json(Method::GET, &path, None, self.limits.stall_timeout)?;
         let function = design.get(members).and_then(|functions| functions.get(function));
         Ok(function.map(Value::to_json).unwrap_or_default())
     }
@@ -670,7 +734,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
     fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> stemmadb::Result<Vec<MissingRevisions>> {
         let body: Object =
             leaves.iter().map(|leaves| (leaves.id.as_str(), revision_texts(&leaves.revisions))).collect();
-        let response = self.request_json(Method::POST, "/_revs_diff", Some(&body.into()), STALL_TIMEOUT)?;
+        let response = self.request_json(Method::POST, "/_revs_diff", Some(&body.into()), self.limits.stall_timeout)?;
         let malformed = || unavailable(format!("{} returns a malformed list of missing revisions", self.url));
         let list = |value: Option<&Value>| {
             let texts = value.and_then(Value::as_array).unwrap_or_default().iter();
@@ -715,7 +779,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
     fn wait(&self, since: &Value, timeout: Duration) -> stemmadb::Result<()> {
         let parameters =
             format!("&feed=longpoll&limit=1&timeout={}&since={}", timeout.as_millis(), encoded(&sequence_text(since)));
-        self.feed(&parameters, &ReplicationScope::All, timeout + STALL_TIMEOUT).map(|_| ())
+        self.feed(&parameters, &ReplicationScope::All, timeout + self.limits.stall_timeout).map(|_| ())
     }
 }
 
@@ -723,6 +787,3 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for RemotePeer<C> {
 fn sequence_text(position: &Value) -> String {
     position.as_str().map_or_else(|| position.to_json(), str::to_owned)
 }
-
-/// A peer shared by the job and its replication.
-pub(super) type SharedPeer = Arc<dyn Peer>;

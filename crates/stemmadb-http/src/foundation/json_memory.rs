@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 
-use crate::error::{Failure, Result};
+use super::error::{Failure, Result};
 
 /// The estimated size of a value in its array or object, and of a name with its entry in the index of a large object.
 const VALUE_BYTES: usize = 32;
@@ -16,7 +16,7 @@ const SMALL_LENGTH: usize = 1 << 10;
 
 /// The purpose that a text is parsed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JsonPurpose {
+pub enum JsonPurpose {
     /// Documents: large ones consist of many small values.
     Documents,
     /// Lists and conditions, which handlers convert to their own types.
@@ -35,17 +35,17 @@ impl JsonPurpose {
 
 /// The extent of the first value of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct JsonExtent {
+pub struct JsonExtent {
     /// Its length in bytes, including surrounding whitespace.
-    pub(crate) length: usize,
+    pub length: usize,
     /// The estimated number of bytes that it takes once parsed.
-    pub(crate) memory: usize,
+    pub memory: usize,
 }
 
 impl JsonExtent {
     /// Measures the value that `text` begins with. It ends before a comma or bracket of an enclosing value. If the text
     /// is not JSON, a parser fails before the end of this extent.
-    pub(crate) fn of_first(text: &[u8]) -> Self {
+    pub fn of_first(text: &[u8]) -> Self {
         let (mut at, mut depth, mut memory) = (0, 0_usize, VALUE_BYTES);
         while let Some(&byte) = text.get(at) {
             let length = match byte {
@@ -75,7 +75,7 @@ impl JsonExtent {
 ///
 /// # Errors
 /// 413, with a reason that says what to do.
-pub(crate) fn check_json_memory(text: &[u8], purpose: JsonPurpose) -> Result<usize> {
+pub fn check_json_memory(text: &[u8], purpose: JsonPurpose) -> Result<usize> {
     let bytes_max = text.len().saturating_mul(FACTOR);
     if text.len() <= SMALL_LENGTH {
         return Ok(bytes_max);
@@ -94,7 +94,7 @@ pub(crate) fn check_json_memory(text: &[u8], purpose: JsonPurpose) -> Result<usi
 
 /// The length in bytes of the string that `text` begins with, including its quotes; the whole length if it is
 /// unterminated.
-pub(crate) fn string_length(text: &[u8]) -> usize {
+pub fn string_length(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         match text[at + found] {

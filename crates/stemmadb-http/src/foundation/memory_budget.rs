@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-use crate::error::{Failure, Result};
+use super::error::{Failure, Result};
 
 /// The first bytes of each body need no reservation: connections are bounded too, and small requests do not wait for
 /// large ones.
@@ -32,7 +32,7 @@ tokio::task_local! {
 }
 
 /// The memory budget of the bodies of all requests.
-pub(crate) struct MemoryBudget {
+pub struct MemoryBudget {
     units: Arc<Semaphore>,
     unit_count: usize,
     /// The one permit to exceed the budget.
@@ -43,7 +43,7 @@ pub(crate) struct MemoryBudget {
 }
 
 /// The memory that one request holds of the budget.
-pub(crate) struct MemoryReservation {
+pub struct MemoryReservation {
     budget: Arc<MemoryBudget>,
     held: Mutex<HeldMemory>,
 }
@@ -72,7 +72,7 @@ impl HeldMemory {
 
 impl MemoryBudget {
     /// A budget of `byte_count` bytes. Requests wait for memory for at most `wait_max`.
-    pub(crate) fn new(byte_count: u64, wait_max: Duration) -> Arc<Self> {
+    pub fn new(byte_count: u64, wait_max: Duration) -> Arc<Self> {
         let unit_count = usize::try_from(byte_count).unwrap_or(usize::MAX).div_ceil(UNIT_BYTES);
         let unit_count = unit_count.min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
         Arc::new(MemoryBudget {
@@ -85,8 +85,13 @@ impl MemoryBudget {
     }
 
     /// An empty reservation, for a new request.
-    pub(crate) fn reservation(self: &Arc<Self>) -> Arc<MemoryReservation> {
+    pub fn reservation(self: &Arc<Self>) -> Arc<MemoryReservation> {
         Arc::new(MemoryReservation { budget: self.clone(), held: Mutex::default() })
+    }
+
+    /// Whether no request holds memory that it had to reserve.
+    pub fn is_unused(&self) -> bool {
+        self.units.available_permits() == self.unit_count
     }
 
     /// Whether a request waits for memory.
@@ -113,13 +118,13 @@ impl Drop for WaitingGuard<'_> {
 
 impl MemoryReservation {
     /// The reservation of the request that this task answers, if it answers one.
-    pub(crate) fn of_current_request() -> Option<Arc<MemoryReservation>> {
+    pub fn of_current_request() -> Option<Arc<MemoryReservation>> {
         CURRENT_REQUEST.try_with(Arc::clone).ok()
     }
 
     /// Runs the handler of a request. Blocking work that outlives a cancelled request keeps the reservation until it
     /// ends.
-    pub(crate) async fn scope<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
+    pub async fn scope<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         CURRENT_REQUEST.scope(self, work).await
     }
 
@@ -127,7 +132,7 @@ impl MemoryReservation {
     ///
     /// # Errors
     /// 503 if no memory became free in time.
-    pub(crate) async fn grow(&self, byte_count: usize) -> Result<()> {
+    pub async fn grow(&self, byte_count: usize) -> Result<()> {
         let owed = {
             let mut held = self.held.lock();
             held.byte_count = held.byte_count.saturating_add(byte_count);
@@ -180,12 +185,12 @@ impl MemoryReservation {
     }
 
     /// Whether any request waits for memory.
-    pub(crate) fn has_waiters(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         self.budget.has_waiters()
     }
 
     /// Whether a request waits for memory while this reservation holds some.
-    pub(crate) fn blocks_others(&self) -> bool {
+    pub fn blocks_others(&self) -> bool {
         let held = self.held.lock();
         self.budget.has_waiters() && (held.units.is_some() || held.overcommit.is_some())
     }
@@ -269,28 +274,5 @@ mod tests {
             body.await.unwrap();
         }
         assert_eq!(budget.units.available_permits(), budget.unit_count);
-    }
-
-    #[tokio::test]
-    async fn work_that_outlives_a_request_keeps_its_reservation() {
-        let budget = MemoryBudget::new(MIB as u64, LONG);
-        let reservation = budget.reservation();
-        reservation.grow(MIB).await.unwrap();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let work = reservation.clone().scope(crate::http::blocking(move || {
-            sender.send(()).ok();
-            ended.recv().ok();
-            Ok(())
-        }));
-        let request = tokio::spawn(work);
-        receiver.await.unwrap();
-        request.abort();
-        drop(reservation);
-        assert!(request.await.is_err());
-        assert!(budget.units.available_permits() < budget.unit_count);
-        drop(end);
-        // The memory is free once the work has ended.
-        drop(budget.units.acquire_many(budget.unit_count as u32).await.unwrap());
     }
 }

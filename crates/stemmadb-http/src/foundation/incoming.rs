@@ -9,9 +9,18 @@ use hyper::StatusCode;
 use stemmadb::replication::REPLICATION_FIELDS;
 use stemmadb::{Blob, DocumentId, Object, Revision, Value};
 
-use super::replication_state::REPLICATOR_DATABASE;
-use super::revs::parse_revision;
-use crate::error::{Failure, Result};
+use super::error::{Failure, Result};
+
+/// The database whose documents describe replications.
+pub const REPLICATOR_DATABASE: &str = "_replicator";
+
+/// Parses a revision.
+///
+/// # Errors
+/// 400 if it is not a revision.
+pub fn parse_revision(text: &str) -> Result<Revision> {
+    text.parse().map_err(|_| Failure::bad_request("Invalid rev format"))
+}
 
 /// The most attachments of a document. The library has the same limit, but checks it only after their content was
 /// stored.
@@ -21,30 +30,30 @@ const ANCESTORS_MAX: usize = 100_000;
 
 /// A document sent by a client or a replication peer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct IncomingDocument {
-    pub(crate) id: Option<String>,
+pub struct IncomingDocument {
+    pub id: Option<String>,
     /// `_rev`.
-    pub(crate) revision: Option<Revision>,
+    pub revision: Option<Revision>,
     /// `_revisions`: the revision and its ancestors, newest first.
-    pub(crate) ancestry: Option<Vec<Revision>>,
-    pub(crate) deleted: bool,
+    pub ancestry: Option<Vec<Revision>>,
+    pub deleted: bool,
     /// All fields that do not start with `_`.
-    pub(crate) body: Value,
-    pub(crate) files: Vec<IncomingFile>,
+    pub body: Value,
+    pub files: Vec<IncomingFile>,
     /// The fields that CouchDB's replicator writes into documents of `_replicator`.
-    pub(crate) replication_state: Vec<(String, Value)>,
+    pub replication_state: Vec<(String, Value)>,
     /// Why this document of several must not be written.
-    pub(crate) refusal: Option<Failure>,
+    pub refusal: Option<Failure>,
 }
 
 /// An attachment in a document from a client.
 #[derive(Debug, Clone)]
-pub(crate) struct IncomingFile {
-    pub(crate) name: String,
-    pub(crate) content_type: String,
+pub struct IncomingFile {
+    pub name: String,
+    pub content_type: String,
     /// The generation of the revision that added the attachment.
-    pub(crate) revpos: Option<u32>,
-    pub(crate) content: IncomingContent,
+    pub revpos: Option<u32>,
+    pub content: IncomingContent,
 }
 
 /// The longest content type of an attachment, in bytes. It is returned as a header.
@@ -55,7 +64,7 @@ impl IncomingFile {
     ///
     /// # Errors
     /// 400 if it is too long.
-    pub(crate) fn check_content_type(&self) -> Result<()> {
+    pub fn check_content_type(&self) -> Result<()> {
         match self.content_type.len() <= CONTENT_TYPE_BYTES_MAX {
             true => Ok(()),
             false => Err(Failure::bad_request(format!(
@@ -67,7 +76,7 @@ impl IncomingFile {
 
 /// Where the content of an attachment comes from.
 #[derive(Debug, Clone)]
-pub(crate) enum IncomingContent {
+pub enum IncomingContent {
     /// `data`: base64 in the document.
     Inline(Bytes),
     /// Already stored as a blob.
@@ -93,7 +102,7 @@ impl IncomingDocument {
     ///
     /// # Errors
     /// 400, with CouchDB's error and reason.
-    pub(crate) fn parse(value: Value) -> Result<Self> {
+    pub fn parse(value: Value) -> Result<Self> {
         Self::parse_as(None, value)
     }
 
@@ -101,7 +110,7 @@ impl IncomingDocument {
     ///
     /// # Errors
     /// 400, with CouchDB's error and reason.
-    pub(crate) fn parse_as(id: Option<&str>, value: Value) -> Result<Self> {
+    pub fn parse_as(id: Option<&str>, value: Value) -> Result<Self> {
         Self::parse_members(id, value, false)
     }
 
@@ -172,7 +181,7 @@ impl IncomingDocument {
     ///
     /// # Errors
     /// 400, with CouchDB's error and reason.
-    pub(crate) fn parse_row(value: Value) -> Result<Self> {
+    pub fn parse_row(value: Value) -> Result<Self> {
         Self::parse_members(None, value, true)
     }
 
@@ -181,7 +190,7 @@ impl IncomingDocument {
     ///
     /// # Errors
     /// The [`IncomingDocument::refusal`].
-    pub(crate) fn prepare_for(&mut self, database: &str) -> Result<()> {
+    pub fn prepare_for(&mut self, database: &str) -> Result<()> {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());
         }
@@ -193,7 +202,7 @@ impl IncomingDocument {
     }
 
     /// Moves the replication state out of a replicated body.
-    pub(crate) fn extract_replication_state(body: &mut Value) -> Vec<(String, Value)> {
+    pub fn extract_replication_state(body: &mut Value) -> Vec<(String, Value)> {
         let Some(object) = body.as_object_mut() else { return Vec::new() };
         if !object.names().any(|name| name.starts_with('_')) {
             return Vec::new();
@@ -205,7 +214,7 @@ impl IncomingDocument {
     ///
     /// # Errors
     /// 400 if it has neither `_rev` nor `_revisions`.
-    pub(crate) fn history(&self) -> Result<Vec<Revision>> {
+    pub fn history(&self) -> Result<Vec<Revision>> {
         match (&self.ancestry, &self.revision) {
             (Some(ancestry), _) => Ok(ancestry.clone()),
             (None, Some(revision)) => Ok(vec![*revision]),
@@ -236,7 +245,7 @@ fn extract_special(object: &mut Object) -> Vec<(String, Value)> {
 ///
 /// # Errors
 /// 400 with CouchDB's error `illegal_docid`.
-pub(crate) fn check_id(id: &str) -> Result<()> {
+pub fn check_id(id: &str) -> Result<()> {
     if id.is_empty() {
         return Err(illegal_id("Document id must not be empty"));
     }
