@@ -11,6 +11,7 @@ mod indexes;
 mod keys;
 mod mirror;
 mod pipeline;
+mod remote;
 mod salvage;
 mod update;
 mod views;
@@ -35,6 +36,7 @@ pub(crate) use encryption::{KeySource, decrypt, encrypt, use_key};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
+pub(crate) use remote::{ServerDatabase, is_remote};
 pub(crate) use salvage::{RevisionHistory, SalvagedItem, parse_salvaged_line, salvage};
 pub(crate) use views::{ViewKeys, ViewOutput, ViewRequest};
 

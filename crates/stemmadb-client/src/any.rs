@@ -268,7 +268,7 @@ impl AnyFind {
     pub fn run(self) -> Result<AnyRows<Document>> {
         Ok(match self {
             AnyFind::Embedded(find) => AnyRows::Embedded(find.run()?),
-            AnyFind::Remote(find) => AnyRows::Remote(find.run()?),
+            AnyFind::Remote(find) => AnyRows::Remote(Box::new(find.run()?)),
         })
     }
 
@@ -279,7 +279,7 @@ impl AnyFind {
     pub fn ids(self) -> Result<AnyRows<DocumentId>> {
         Ok(match self {
             AnyFind::Embedded(find) => AnyRows::Embedded(find.ids()?),
-            AnyFind::Remote(find) => AnyRows::Remote(find.ids()?),
+            AnyFind::Remote(find) => AnyRows::Remote(Box::new(find.ids()?)),
         })
     }
 
@@ -290,7 +290,7 @@ impl AnyFind {
     pub fn values(self) -> Result<AnyRows<Value>> {
         Ok(match self {
             AnyFind::Embedded(find) => AnyRows::Embedded(find.values()?),
-            AnyFind::Remote(find) => AnyRows::Remote(find.values()?),
+            AnyFind::Remote(find) => AnyRows::Remote(Box::new(find.values()?)),
         })
     }
 
@@ -352,7 +352,7 @@ pub enum AnyRows<T> {
     /// Of an embedded one.
     Embedded(QueryRows<T>),
     /// Of a remote one.
-    Remote(RemoteRows<T>),
+    Remote(Box<RemoteRows<T>>),
 }
 
 impl<T> AnyRows<T> {

@@ -180,8 +180,7 @@ impl RemoteFind {
         let selector = query.get("selector").cloned().unwrap_or_default();
         let figure: Object = [(function, Value::from(path))].into_iter().collect();
         let figures: Object = [("figure", Value::Object(figure))].into_iter().collect();
-        let aggregation: Object =
-            [("selector", selector), ("figures", Value::Object(figures))].into_iter().collect();
+        let aggregation: Object = [("selector", selector), ("figures", Value::Object(figures))].into_iter().collect();
         let rows = self.database.aggregate(&Value::Object(aggregation))?;
         let figure = rows.into_iter().next().and_then(|(_, mut figures)| figures.remove("figure"));
         figure.ok_or_else(|| missing_field("figure"))

@@ -37,7 +37,14 @@ enum Received {
 
 impl LongStream {
     fn new(database: RemoteDatabase, operation: Operation) -> Self {
-        LongStream { database, operation, connection: None, rows: VecDeque::new(), wait: RETRY_WAIT, heard: Instant::now() }
+        LongStream {
+            database,
+            operation,
+            connection: None,
+            rows: VecDeque::new(),
+            wait: RETRY_WAIT,
+            heard: Instant::now(),
+        }
     }
 
     fn connect(&mut self, arguments: &Value, deadline: Instant) -> Result<(), Failure> {

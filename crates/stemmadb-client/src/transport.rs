@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::{RecvFlags, recv};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use rustix::net::{RecvFlags, recv};
 use stemmadb::{Error, Result};
 
 use crate::options::{ClientOptions, TlsTrust};
@@ -26,6 +26,8 @@ enum Socket {
 pub(crate) struct Transport {
     socket: Socket,
     tls: Option<Box<ClientConnection>>,
+    /// Bytes that were received and not decrypted yet.
+    received: Vec<u8>,
     read_timeout: Option<Duration>,
     poll_time: Duration,
     /// The recent success of polling; at zero, only some waits poll.
@@ -93,7 +95,15 @@ impl Transport {
             Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let poll_time = options.poll_time;
-        Ok(Transport { socket, tls, read_timeout: None, poll_time, poll_score: SCORE_MAX, wait_count: 0 })
+        Ok(Transport {
+            socket,
+            tls,
+            received: Vec::new(),
+            read_timeout: None,
+            poll_time,
+            poll_score: SCORE_MAX,
+            wait_count: 0,
+        })
     }
 
     /// Sets how long sends may make no progress.
@@ -165,7 +175,6 @@ impl Transport {
         if self.tls.is_none() {
             return self.receive_until(buffer, deadline);
         }
-        let mut encrypted = [0; ENCRYPTED_BYTES];
         loop {
             if let Some(tls) = &mut self.tls {
                 match tls.reader().read(buffer) {
@@ -173,13 +182,20 @@ impl Transport {
                     result => return result,
                 }
             }
-            let count = self.receive_until(&mut encrypted, deadline)?;
-            if count == 0 {
-                return Ok(0);
+            if self.received.is_empty() {
+                let mut received = std::mem::take(&mut self.received);
+                received.resize(ENCRYPTED_BYTES, 0);
+                let count = self.receive_until(&mut received, deadline);
+                received.truncate(*count.as_ref().unwrap_or(&0));
+                self.received = received;
+                if count? == 0 {
+                    return Ok(0);
+                }
             }
-            let mut received = &encrypted[..count];
-            while let (Some(tls), false) = (&mut self.tls, received.is_empty()) {
-                tls.read_tls(&mut received)?;
+            // Decrypts a part: rustls refuses more while what was decrypted is not read.
+            if let Some(tls) = &mut self.tls {
+                let taken = tls.read_tls(&mut &self.received[..])?;
+                self.received.drain(..taken);
                 tls.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 if tls.wants_write() {
                     self.send_pending()?;

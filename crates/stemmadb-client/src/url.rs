@@ -31,8 +31,9 @@ fn wrong(url: &str, why: &str) -> Error {
         (Some(scheme), Some(at)) if at > scheme => format!("{}://…{}", &url[..scheme], &url[at..]),
         _ => url.to_owned(),
     };
-    Error::invalid(format!("`{shown}` {why}"))
-        .with_hint("stemma://user:password@host:5985/database, stemma+tls://… or stemma+unix:///path/to/socket?database=name")
+    Error::invalid(format!("`{shown}` {why}")).with_hint(
+        "stemma://user:password@host:5985/database, stemma+tls://… or stemma+unix:///path/to/socket?database=name",
+    )
 }
 
 fn decode(url: &str, text: &str) -> Result<String> {

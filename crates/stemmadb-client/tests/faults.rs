@@ -134,7 +134,9 @@ fn hostile_bytes_close_only_their_own_connection() {
         frame(3, &[16, 0, 0]),
         hello()[..20].to_vec(),
     ];
-    for tail in [vec![0xff; 64], frame(1, b""), frame(2, b""), frame(4, b"{}"), frame(11, b"x"), frame(8, b"x"), frame(99, b"")] {
+    for tail in
+        [vec![0xff; 64], frame(1, b""), frame(2, b""), frame(4, b"{}"), frame(11, b"x"), frame(8, b"x"), frame(99, b"")]
+    {
         cases.push([hello(), tail].concat());
     }
     for case in &cases {
@@ -156,7 +158,8 @@ fn hostile_bytes_close_only_their_own_connection() {
         frames.extend(&buffer[..count]);
     };
     assert_eq!(next_kind(&mut stream), stemmadb_wire::FrameKind::Welcome);
-    for payload in [&b""[..], &[255, 0, 0], &[16, 9, 0], &[16, 0, 200], b"\x10\0\x04shop{", b"\x10\0\x04shop{\"id\":1}"] {
+    for payload in [&b""[..], &[255, 0, 0], &[16, 9, 0], &[16, 0, 200], b"\x10\0\x04shop{", b"\x10\0\x04shop{\"id\":1}"]
+    {
         stream.write_all(&frame(3, payload)).unwrap();
         assert_eq!(next_kind(&mut stream), stemmadb_wire::FrameKind::Error, "{payload:?}");
     }
@@ -296,10 +299,21 @@ fn transactions_in_one_round_trip_are_atomic() {
         id: DocumentId::new(id).unwrap(),
         body: Value::from_serialize(&json!({"kind": "order"})).unwrap(),
     };
-    let take = || Edit::Update { id: DocumentId::new("stock").unwrap(), revision: None, patch: Patch::new().increment("n", -1) };
+    let take = || Edit::Update {
+        id: DocumentId::new("stock").unwrap(),
+        revision: None,
+        patch: Patch::new().increment("n", -1),
+    };
     let sell = |id: &str, revision| {
         let transaction = db.transact().check("stock", Some(revision)).check(id, None);
-        transaction.check_count(field("kind").eq("order"), 0).unwrap().edit(take()).unwrap().edit(order(id)).unwrap().commit()
+        transaction
+            .check_count(field("kind").eq("order"), 0)
+            .unwrap()
+            .edit(take())
+            .unwrap()
+            .edit(order(id))
+            .unwrap()
+            .commit()
     };
     let revisions = sell("o1", &first).unwrap();
     assert_eq!(revisions.len(), 2);

@@ -52,7 +52,9 @@ mod wire;
 mod writes;
 
 pub use auth::Access;
-pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Wire};
+pub use config::{
+    Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Wire,
+};
 pub use directory::raise_descriptor_limit;
 pub use documents::{format_rfc3339, format_rfc3339_us};
 pub use error::{Failure, Result};

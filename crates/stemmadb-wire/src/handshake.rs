@@ -34,7 +34,9 @@ impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Credentials::Anonymous => f.write_str("Anonymous"),
-            Credentials::Password { user, .. } => f.debug_struct("Password").field("user", user).finish_non_exhaustive(),
+            Credentials::Password { user, .. } => {
+                f.debug_struct("Password").field("user", user).finish_non_exhaustive()
+            }
             Credentials::Token(_) => f.write_str("Token"),
             Credentials::Session(_) => f.write_str("Session"),
         }

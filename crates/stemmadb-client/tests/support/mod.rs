@@ -121,8 +121,7 @@ impl TestServer {
     }
 
     pub(crate) fn client_with(&self, options: ClientOptions) -> Client {
-        let credentials =
-            stemmadb_client::Credentials::Password { user: "root".into(), password: "geheim".into() };
+        let credentials = stemmadb_client::Credentials::Password { user: "root".into(), password: "geheim".into() };
         Client::connect_with(&self.url(""), options.credentials(credentials)).unwrap()
     }
 }

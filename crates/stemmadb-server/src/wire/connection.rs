@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stemmadb::{Error, ErrorKind, Value};
-use stemmadb_wire::{
-    Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Request, error_to_value, write_frame,
-};
+use stemmadb_wire::{Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Request, error_to_value, write_frame};
 
 use super::call::Call;
 use super::failure::{Result, WireError, to_error};
@@ -249,7 +247,8 @@ impl Connection {
                 }
                 reservation = Some(reserved);
             }
-            let timeout = if state.frames.has_bytes() { limits.stall_timeout } else { server.state.config.wire.idle_timeout };
+            let timeout =
+                if state.frames.has_bytes() { limits.stall_timeout } else { server.state.config.wire.idle_timeout };
             match self.fill(state, timeout) {
                 Ok(0) => return None,
                 Ok(count) => state.frames.add(count),
@@ -326,7 +325,9 @@ impl Connection {
         // A client may use the id again once it has the last frame.
         self.running.lock().remove(&request.id);
         let sent = match outcome {
-            Err(WireError(error)) if error.kind() == ErrorKind::Stopped && server.is_stopping.load(Ordering::SeqCst) => {
+            Err(WireError(error))
+                if error.kind() == ErrorKind::Stopped && server.is_stopping.load(Ordering::SeqCst) =>
+            {
                 self.send_error(request.id, &Error::closed("the server is stopping"));
                 true
             }

@@ -22,7 +22,9 @@ pub(super) fn to_error(failure: &Failure) -> Error {
     };
     let error = Error::new(kind, failure.reason().to_owned());
     match failure.status() {
-        StatusCode::UNAUTHORIZED => error.with_hint("give a user and a password, or a token: stemma://user:password@host"),
+        StatusCode::UNAUTHORIZED => {
+            error.with_hint("give a user and a password, or a token: stemma://user:password@host")
+        }
         StatusCode::FORBIDDEN => error.with_hint("an administrator can grant the right in the database's _security"),
         _ => error,
     }

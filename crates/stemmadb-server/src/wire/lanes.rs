@@ -35,7 +35,11 @@ pub(super) struct Lanes {
 
 impl Default for Lanes {
     fn default() -> Self {
-        Lanes { locks: (0..LOCK_COUNT).map(|_| Mutex::default()).collect(), known: Mutex::default(), swept: Mutex::default() }
+        Lanes {
+            locks: (0..LOCK_COUNT).map(|_| Mutex::default()).collect(),
+            known: Mutex::default(),
+            swept: Mutex::default(),
+        }
     }
 }
 

@@ -93,7 +93,9 @@ impl WireServer {
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-        self.threads.lock().push(thread.map_err(|error| Failure::internal(format!("no thread can be started: {error}")))?);
+        self.threads
+            .lock()
+            .push(thread.map_err(|error| Failure::internal(format!("no thread can be started: {error}")))?);
         Ok(())
     }
 
@@ -103,9 +105,17 @@ impl WireServer {
     }
 
     /// Serves a connection on a thread of the pool.
-    fn admit(self: &Arc<Self>, socket: Socket, tls: Option<&Arc<ServerConfig>>, peer: SocketAddr, counted: CountedConnection) {
+    fn admit(
+        self: &Arc<Self>,
+        socket: Socket,
+        tls: Option<&Arc<ServerConfig>>,
+        peer: SocketAddr,
+        counted: CountedConnection,
+    ) {
         let timeout = self.state.config.limits.stall_timeout;
-        let Ok(transport) = socket.set_write_timeout(timeout).and_then(|()| Transport::new(socket, tls)) else { return };
+        let Ok(transport) = socket.set_write_timeout(timeout).and_then(|()| Transport::new(socket, tls)) else {
+            return;
+        };
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let mut connections = self.connections.lock();
         let is_full = connections.len() >= self.state.config.wire.connection_count;
@@ -127,7 +137,8 @@ impl WireServer {
     /// Lets other threads read the connections whose thread executes a request for long. Returns whether requests run.
     pub(super) fn hand_over_reading(&self) -> bool {
         let connections: Vec<_> = self.connections.lock().values().cloned().collect();
-        connections.iter().fold(false, |is_busy, connection| connection.hand_over_if_busy() || is_busy)
+        // Every connection is looked at, also after a busy one.
+        connections.iter().filter(|connection| connection.hand_over_if_busy()).count() > 0
     }
 
     /// Stops accepting, lets running requests finish until `deadline`, and closes all connections. Blocks.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustls::{ServerConfig, ServerConnection};
 use rustix::net::{RecvFlags, recv};
+use rustls::{ServerConfig, ServerConnection};
 
 /// The bytes read from the network at once, if they have to be decrypted.
 const ENCRYPTED_BYTES: usize = 17 * 1024;
@@ -71,6 +71,8 @@ impl Socket {
 pub(super) struct Transport {
     socket: Socket,
     tls: Option<Mutex<ServerConnection>>,
+    /// Bytes that were received and not decrypted yet; only the reading thread uses them.
+    received: Mutex<Vec<u8>>,
     /// Held while bytes are sent, so that frames and TLS records stay whole and in order.
     sending: Mutex<()>,
 }
@@ -82,7 +84,7 @@ impl Transport {
             connection.set_buffer_limit(None);
             Ok::<_, io::Error>(Mutex::new(connection))
         });
-        Ok(Transport { socket, tls: tls.transpose()?, sending: Mutex::new(()) })
+        Ok(Transport { socket, tls: tls.transpose()?, received: Mutex::default(), sending: Mutex::new(()) })
     }
 
     /// Sets how long [`Transport::read`] waits before it fails with `WouldBlock` or `TimedOut`.
@@ -94,33 +96,34 @@ impl Transport {
     /// time.
     pub(super) fn read(&self, buffer: &mut [u8], is_polling: bool) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return self.socket.receive(buffer, is_polling) };
-        let mut encrypted = [0; ENCRYPTED_BYTES];
+        let mut received = self.received.lock();
         loop {
             match tls.lock().reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
-            let count = self.socket.receive(&mut encrypted, is_polling)?;
-            let mut received = &encrypted[..count];
             if received.is_empty() {
-                return Ok(0);
+                received.resize(ENCRYPTED_BYTES, 0);
+                let count = self.socket.receive(&mut received, is_polling);
+                received.truncate(*count.as_ref().unwrap_or(&0));
+                if count? == 0 {
+                    return Ok(0);
+                }
             }
+            // Decrypts a part: rustls refuses more while what was decrypted is not read.
             let mut connection = tls.lock();
-            while !received.is_empty() {
-                connection.read_tls(&mut received)?;
-                let processed = connection.process_new_packets();
-                let must_answer = connection.wants_write();
-                if let Err(error) = processed {
-                    drop(connection);
-                    // The peer is told why.
-                    self.send_pending(tls).ok();
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-                }
-                if must_answer {
-                    drop(connection);
-                    self.send_pending(tls)?;
-                    connection = tls.lock();
-                }
+            let taken = connection.read_tls(&mut &received[..])?;
+            received.drain(..taken);
+            let processed = connection.process_new_packets();
+            let must_answer = connection.wants_write();
+            drop(connection);
+            if let Err(error) = processed {
+                // The peer is told why.
+                self.send_pending(tls).ok();
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+            if must_answer {
+                self.send_pending(tls)?;
             }
         }
     }

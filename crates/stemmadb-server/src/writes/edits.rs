@@ -158,22 +158,27 @@ fn apply_once(
     let database = served.database().with_durability(options.durability);
     let user = &options.validator.user;
     let written = user.writing(|| match record_id {
-        Some(id) => database.local_documents().put_with(id, ready, |_| true, |written| {
-            // The record has the results in the order of the request, with those of refused edits.
-            let mut written = written.iter();
-            let all: Vec<EditOutcome> = outcomes
-                .iter()
-                .map(|outcome| match outcome {
-                    Some(Err(error)) => Err(error.duplicate()),
-                    _ => match written.next() {
-                        Some(Ok(revision)) => Ok(*revision),
-                        Some(Err(error)) => Err(EditError::Library(error.duplicate())),
-                        None => Err(EditError::Library(stemmadb::Error::internal("a result is missing"))),
-                    },
-                })
-                .collect();
-            record(&all)
-        }),
+        Some(id) => database.local_documents().put_with(
+            id,
+            ready,
+            |_| true,
+            |written| {
+                // The record has the results in the order of the request, with those of refused edits.
+                let mut written = written.iter();
+                let all: Vec<EditOutcome> = outcomes
+                    .iter()
+                    .map(|outcome| match outcome {
+                        Some(Err(error)) => Err(error.duplicate()),
+                        _ => match written.next() {
+                            Some(Ok(revision)) => Ok(*revision),
+                            Some(Err(error)) => Err(EditError::Library(error.duplicate())),
+                            None => Err(EditError::Library(stemmadb::Error::internal("a result is missing"))),
+                        },
+                    })
+                    .collect();
+                record(&all)
+            },
+        ),
         None => database.bulk(ready),
     });
     let written = written.map_err(EditError::Library)?;

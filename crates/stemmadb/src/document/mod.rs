@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::{Error, Result};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
+use crate::{Error, Result};
 pub use attachment::{Attachment, File, FileContent};
 
 /// The fields that CouchDB's replicator writes into documents of `_replicator`. Such a document may be copied into any

@@ -15,8 +15,8 @@ use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
 use crate::query::source::limits::{Cancellation, QueryLimits};
 use crate::sync::{Mutex, RwLock};
-use crate::value::{Object, Value};
 use crate::value::collate::Language;
+use crate::value::{Object, Value};
 use crate::{Error, Result};
 
 /// The largest number of cached plans per query.
