@@ -61,7 +61,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-history nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
@@ -129,6 +129,10 @@ nightly-views edits="50000":
 # Linearizability of clients that replace what they read while their server is killed.
 nightly-linearisability seconds="600":
     STEMMA_LINEAR_SECONDS={{seconds}} STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network linear -- --nocapture
+
+# kill -9 of a server while clients of the wire protocol go on.
+nightly-kill-wire kills="300":
+    STEMMA_KILLS={{kills}} cargo test -p stemmadb-cli --test network wire -- --nocapture
 
 # kill -9 of a server under load.
 nightly-kill-http kills="300":

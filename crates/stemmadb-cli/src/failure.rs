@@ -148,7 +148,7 @@ impl Failure {
             ErrorKind::Conflict | ErrorKind::Duplicate | ErrorKind::NotFound => Exit::NotFound,
             ErrorKind::Invalid => Exit::Usage,
             ErrorKind::Corrupt => Exit::Corrupt,
-            ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Stopped => Exit::Unavailable,
+            ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Stopped | ErrorKind::Forbidden => Exit::Unavailable,
             ErrorKind::Locked => Exit::Locked,
             ErrorKind::KeyRequired | ErrorKind::WrongKey => Exit::Key,
             _ => Exit::Internal,

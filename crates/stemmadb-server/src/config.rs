@@ -69,6 +69,8 @@ pub struct Config {
     pub script_limits: ScriptLimits,
     /// The limits for clients.
     pub limits: Limits,
+    /// The listeners of the wire protocol.
+    pub wire: Wire,
     /// The clock for the expiry of sessions and JSON Web Tokens, replaceable for tests.
     #[doc(hidden)]
     pub clock: Clock,
@@ -250,6 +252,39 @@ impl Default for Limits {
     }
 }
 
+/// The listeners of the wire protocol, for clients with the library's own interface.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    /// The address to listen on; port 0 selects any free port. `None`: no TCP.
+    pub address: Option<SocketAddr>,
+    /// Whether connections to `address` use [`Config::tls`], if it is set.
+    pub is_encrypted: bool,
+    /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
+    pub unix: Option<PathBuf>,
+    /// How long a thread polls its connection for the next request before it sleeps, in microseconds. 0: not at all.
+    pub poll_us: usize,
+    /// The maximum number of connections; more are refused.
+    pub connection_count: usize,
+    /// The maximum number of threads: one for each connection, and one for each stream and long request.
+    pub thread_count: usize,
+    /// The time after which a connection without requests is closed. Clients reconnect when they need to.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Wire {
+            address: None,
+            is_encrypted: true,
+            unix: None,
+            poll_us: 50,
+            connection_count: 1000,
+            thread_count: 2000,
+            idle_timeout: Duration::from_secs(600),
+        }
+    }
+}
+
 impl Config {
     /// The defaults for a server of the databases in `directory`, on port 5984 of the loopback address.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
@@ -279,6 +314,7 @@ impl Config {
             scripts: None,
             script_limits: ScriptLimits::default(),
             limits: Limits::default(),
+            wire: Wire::default(),
             clock: Clock::default(),
         }
     }

@@ -13,6 +13,7 @@
 //! shipping    continuous backups
 //! metrics     request counters                        log         one line per request
 //! outbound    HTTP client                             objects     backups in object stores
+//! wire        the wire protocol
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -47,10 +48,13 @@ pub mod settings;
 mod shipping;
 mod tls;
 mod watch;
+mod wire;
 mod writes;
 
 pub use auth::Access;
-pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls};
+pub use config::{
+    Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Wire,
+};
 pub use directory::raise_descriptor_limit;
 pub use documents::{format_rfc3339, format_rfc3339_us};
 pub use error::{Failure, Result};

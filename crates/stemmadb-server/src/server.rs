@@ -41,6 +41,7 @@ use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
+use crate::wire::WireServer;
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
 /// 300 clients that connect at once wait for a second or more.
@@ -53,6 +54,7 @@ pub struct Server {
     generated_password: Option<String>,
     stopping: watch::Sender<bool>,
     accepting: tokio::task::JoinHandle<()>,
+    wire: Option<Arc<WireServer>>,
 }
 
 /// The interval that keeps one thread of the blocking pool alive. Idle threads end after 10 seconds.
@@ -151,13 +153,20 @@ impl Server {
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
         tokio::spawn(divide_memory(state.directory.clone(), stopped.clone()));
+        let (wire_state, runtime) = (state.clone(), tokio::runtime::Handle::current());
+        let wire = blocking(move || WireServer::start(&wire_state, runtime)).await?;
         let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
-        Ok(Server { state, address, generated_password, stopping, accepting })
+        Ok(Server { state, address, generated_password, stopping, accepting, wire })
     }
 
     /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address that clients of the wire protocol connect to, if it listens for them on TCP.
+    pub fn wire_address(&self) -> Option<SocketAddr> {
+        self.wire.as_ref()?.address()
     }
 
     /// The password of `admin`, if it was generated at this start.
@@ -200,8 +209,13 @@ impl Server {
             jobs.stop(&runtime, deadline);
             Ok(())
         });
+        let wire = self.wire;
+        let stopped_wire = blocking(move || {
+            wire.iter().for_each(|wire| wire.stop(deadline));
+            Ok(())
+        });
         // The listener waits for its connections, for as long.
-        let (_, _) = tokio::join!(self.accepting, stopped_jobs);
+        let (_, _, _) = tokio::join!(self.accepting, stopped_jobs, stopped_wire);
         let shipping = self.state.shipping.clone();
         let shipped = blocking(move || {
             shipping.stop();

@@ -24,12 +24,20 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// # Errors
 /// 400 if the certificate or key can't be read, or if they don't match.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
+    let mut config = server_config(tls)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The TLS configuration without a protocol above it.
+///
+/// # Errors
+/// As [`acceptor`].
+pub(crate) fn server_config(tls: &Tls) -> Result<ServerConfig> {
     let provider = Arc::new(default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| Failure::internal(error.to_string()))?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(ReloadingCertificate::new(tls)?));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(config.with_no_client_auth().with_cert_resolver(Arc::new(ReloadingCertificate::new(tls)?)))
 }
 
 /// The current certificate, reloaded from its files.

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     NotFound,
     /// The request is invalid and will fail again: correct it.
     Invalid,
+    /// The user may not do this: authenticate, or have an administrator grant the right. Only servers return it.
+    Forbidden,
     /// The environment prevents the operation (disk full, read-only): fix it, then retry or reopen.
     Unavailable,
     /// The operation exceeded a limit that was set for it (time, rows, memory), or was canceled: request less, or raise

@@ -112,6 +112,11 @@ pub mod replication {
     };
 }
 
+/// What a client of a database in another process needs to return the types of this crate.
+pub mod remote {
+    pub use crate::document::DocumentFactory;
+}
+
 /// Rows and options of views, and views whose functions are given at run time.
 pub mod views {
     pub use crate::view::{

@@ -17,6 +17,13 @@ pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
     let request = request(aggregate)?;
     let (rows, hints) = session
         .with_past(&aggregate.database, aggregate.past, |db| db.aggregate(&request, aggregate.timeout.timeout))?;
+    print(aggregate, rows)?;
+    hints.into_iter().for_each(failure::hint);
+    Ok(())
+}
+
+/// Prints the rows of groups.
+pub(super) fn print(aggregate: &Aggregate, rows: Vec<(Value, Object)>) -> Result<()> {
     let mut printer = Printer::new(OutputFormat::choose(aggregate.output, OutputFormat::Table));
     for (group, figures) in rows {
         let values = match group {
@@ -29,9 +36,7 @@ pub(super) fn run(aggregate: &Aggregate, session: Session<'_>) -> Result<()> {
         });
         printer.row(row)?;
     }
-    printer.flush()?;
-    hints.into_iter().for_each(failure::hint);
-    Ok(())
+    printer.flush()
 }
 
 /// Prints the rows of a pipeline, or how it would run.
@@ -56,7 +61,7 @@ fn run_pipeline(aggregate: &Aggregate, stages: &str, session: Session<'_>) -> Re
 }
 
 /// The aggregation as JSON, with figures named like `sum(price)`.
-fn request(aggregate: &Aggregate) -> Result<Value> {
+pub(super) fn request(aggregate: &Aggregate) -> Result<Value> {
     let functions = [
         ("sum", &aggregate.sum),
         ("average", &aggregate.average),

@@ -31,7 +31,7 @@ pub(super) fn get(get: &Get, session: Session<'_>) -> Result<()> {
 }
 
 /// Builds the write from the arguments and from the `_id` and `_rev` of the document.
-fn write_from_arguments(put: &Put) -> Result<DocumentWrite> {
+pub(super) fn write_from_arguments(put: &Put) -> Result<DocumentWrite> {
     let (id, text) = match (&put.id, &put.document) {
         // A single argument may be the document: `stemma put library.stemma '{"title": "Emma"}'`.
         (Some(id), None) if id.starts_with('{') => (None, Some(id)),

@@ -16,6 +16,7 @@ mod keys;
 mod maintenance;
 mod mirror;
 mod query;
+mod remote;
 mod replicate;
 mod salvage;
 mod serve;
@@ -37,6 +38,9 @@ pub(crate) use encryption::use_key;
 /// Runs a command on the database that is already `open`, or on the one it names.
 pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
     let session = Session { open };
+    if let Some(outcome) = remote::run(command) {
+        return outcome;
+    }
     match command {
         Command::Import(import) => import::run(import, session),
         Command::Export(export) => export::run(export, session),

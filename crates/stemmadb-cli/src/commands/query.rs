@@ -79,7 +79,7 @@ pub(super) fn count(count: &Count, session: Session<'_>) -> Result<()> {
     })
 }
 
-fn request(query: &Query) -> Result<FindRequest> {
+pub(super) fn request(query: &Query) -> Result<FindRequest> {
     Ok(FindRequest {
         selector: selector(&query.selector)?,
         sort: query.sort.iter().map(|key| sort_key(key)).collect::<Result<_>>()?,
@@ -106,7 +106,7 @@ fn sort_key(key: &str) -> Result<SortKey> {
 
 /// The columns of a table row: each requested field, however deeply nested; without `--fields`, all top-level fields
 /// except `_rev`, which is too long to be useful.
-fn columns(mut row: Object, fields: &[String]) -> Object {
+pub(super) fn columns(mut row: Object, fields: &[String]) -> Object {
     if fields.is_empty() {
         row.remove("_rev");
         return row;

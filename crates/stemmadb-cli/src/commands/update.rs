@@ -54,7 +54,7 @@ fn print_count(output: OutputOptions, name: &str, count: u64) -> Result<()> {
     print(output, [(name, Value::from(count))].into_iter().collect())
 }
 
-fn print(output: OutputOptions, record: Object) -> Result<()> {
+pub(super) fn print(output: OutputOptions, record: Object) -> Result<()> {
     let mut printer = Printer::new(OutputFormat::choose(output, OutputFormat::Table));
     printer.record(record)?;
     printer.flush()

@@ -22,3 +22,4 @@ mod server;
 mod slow_clients;
 mod soak;
 mod threads;
+mod wire;

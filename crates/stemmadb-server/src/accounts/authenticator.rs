@@ -129,7 +129,7 @@ impl Authenticator {
     }
 
     /// Checks again a proof that was verified before. Returns the user if it is still valid.
-    pub(super) async fn reverify(&self, directory: &Arc<Directory>, proof: &AuthProof) -> Result<Option<User>> {
+    pub(crate) async fn reverify(&self, directory: &Arc<Directory>, proof: &AuthProof) -> Result<Option<User>> {
         Ok(match proof {
             AuthProof::Nothing => Some(User::default()),
             AuthProof::Proxy(user) => Some(user.clone()),

@@ -71,6 +71,12 @@ pub struct RouteDescription {
     pub summary: &'static str,
 }
 
+/// The route of a row of the table, for other protocols that grant the same rights.
+pub(crate) fn route_named(method: &str, path: &str) -> Option<&'static Route> {
+    let endpoint = table::endpoints().iter().find(|known| known.route.method == method && known.route.path == path);
+    endpoint.map(|endpoint| &endpoint.route)
+}
+
 /// Descriptions of all routes, in the order of the route table.
 pub fn route_descriptions() -> Vec<RouteDescription> {
     let describe = |endpoint: &'static Endpoint| RouteDescription {

@@ -301,6 +301,36 @@ pub(super) static SETTINGS: &[Setting] = &[
     optional!("limits.query_time" Duration limits.query_time, "none",
         "Time limit of a query by _find, _prepared, _aggregate or a view, until its last row is sent; it fails with 408"
     ),
+    optional!("wire.listen" Address wire.address, "none",
+        "The address to listen on for clients of the wire protocol (stemma://); port 0 selects any free port"
+    ),
+    setting!("wire.encrypt" Flag wire.is_encrypted,
+        "Whether connections to wire.listen are encrypted, if tls.certificate is set"
+    ),
+    Setting {
+        name: "wire.unix",
+        kind: Kind::Path,
+        help: "The path of a Unix socket to listen on for clients of the wire protocol",
+        default_text: None,
+        apply: |config, texts| {
+            config.wire.unix = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
+            Ok(())
+        },
+        show: |config| config.wire.unix.iter().map(|path| path.display().to_string()).collect(),
+    },
+    setting!("wire.poll_us" Count wire.poll_us,
+        "Microseconds for which a thread polls its connection for the next request before it sleeps, while few \
+         connections are active"
+    ),
+    setting!("wire.connection_count" Count wire.connection_count,
+        "Maximum number of connections of the wire protocol; more are refused"
+    ),
+    setting!("wire.thread_count" Count wire.thread_count,
+        "Maximum number of threads of the wire protocol: one for each connection, stream and long request"
+    ),
+    setting!("wire.idle_timeout" Duration wire.idle_timeout,
+        "Time after which a connection of the wire protocol without requests is closed"
+    ),
     setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];
 

@@ -1,11 +1,13 @@
 //! The write path of clients and the replicator: runs validation functions, then commits documents independently or in
 //! one transaction.
 
+mod edits;
 mod patch;
 mod transact;
 mod users;
 mod write;
 
+pub(crate) use edits::{EditError, EditOutcome, apply_edits, prepare_edits};
 pub(crate) use patch::{Change, change_where, patch};
 pub(crate) use transact::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, transact};
 pub(crate) use write::{WriteOptions, WriteResult, run_write, write, write_one};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::Result;
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
+use crate::{Error, Result};
 pub use attachment::{Attachment, File, FileContent};
 
 /// The fields that CouchDB's replicator writes into documents of `_replicator`. Such a document may be copied into any
@@ -151,6 +151,48 @@ impl Document {
     /// The number of bytes of memory that the document keeps alive.
     pub(crate) fn byte_count(&self) -> usize {
         self.body.byte_count()
+    }
+}
+
+/// Makes documents of values that come from elsewhere, such as a database in another process.
+///
+/// The documents of one factory share the names of their fields.
+#[derive(Debug, Clone, Default)]
+pub struct DocumentFactory {
+    shapes: Arc<Shapes>,
+}
+
+impl DocumentFactory {
+    /// Returns a factory without known names.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a document. Costs one pass over the body.
+    ///
+    /// # Errors
+    /// `Invalid` if the body is not an object or too deep.
+    pub fn document(
+        &self,
+        id: DocumentId,
+        revision: Revision,
+        sequence: Sequence,
+        deleted: bool,
+        body: &Value,
+        attachments: &[Attachment],
+    ) -> Result<Document> {
+        if body.as_object().is_none() {
+            return Err(Error::invalid(format!("the body of document `{id}` is not an object")));
+        }
+        let mut packed = Vec::with_capacity(256);
+        match attachments.is_empty() {
+            true => crate::value::pack(body, &self.shapes, &mut packed)?,
+            false => {
+                let body = attachment::body_with_attachments(body, attachments)?;
+                crate::value::pack(&body, &self.shapes, &mut packed)?;
+            }
+        }
+        Ok(Document::new(id, revision, sequence, deleted, Body::new(packed), self.shapes.clone()))
     }
 }
 

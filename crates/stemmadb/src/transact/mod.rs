@@ -37,6 +37,8 @@ pub struct Attempt<'a> {
     transaction: Transaction<'a>,
     reads: ReadSet,
     edits: Vec<Edit>,
+    /// The `_local` documents that are written with the edits.
+    locals: Vec<(String, Value)>,
 }
 
 impl Attempt<'_> {
@@ -114,6 +116,20 @@ impl Attempt<'_> {
         self.edit(Edit::Delete { id: DocumentId::new(id)?, revision: *revision })
     }
 
+    /// Writes the `_local` document `id` with the transaction, whatever its current revision.
+    ///
+    /// # Errors
+    /// `Invalid` if the id doesn't begin with `_local/`, or the body is not an object.
+    pub fn put_local<B: Serialize + ?Sized>(&mut self, id: &str, body: &B) -> Result<()> {
+        let body = Value::from_serialize(body)?;
+        if !DocumentId::new(id)?.is_local() || body.as_object().is_none() {
+            return Err(Error::invalid(format!("`{id}` can't be written as a local document with this body"))
+                .with_hint("its id begins with `_local/`, and its body is an object"));
+        }
+        self.locals.push((id.to_owned(), body));
+        Ok(())
+    }
+
     /// Applies one edit and returns its revision. The revision is final, except that of an upsert whose document
     /// another transaction writes first.
     ///
@@ -148,9 +164,9 @@ pub(crate) fn optimistic<T>(
     for attempt_count in 0..ATTEMPTS_MAX {
         back_off(attempt_count);
         let transaction = store.speculate()?;
-        let mut attempt = Attempt { transaction, reads: ReadSet::default(), edits: Vec::new() };
+        let mut attempt = Attempt { transaction, reads: ReadSet::default(), edits: Vec::new(), locals: Vec::new() };
         let result = work(&mut attempt)?;
-        if attempt.edits.is_empty() || commit(store, durability, validation, attempt)? {
+        if attempt.edits.is_empty() && attempt.locals.is_empty() || commit(store, durability, validation, attempt)? {
             return Ok(result);
         }
     }
@@ -162,7 +178,7 @@ pub(crate) fn optimistic<T>(
 
 /// Commits the edits of an attempt. Returns false if its read set was changed.
 fn commit(store: &Store, durability: Durability, validation: ReadValidation, attempt: Attempt<'_>) -> Result<bool> {
-    let Attempt { transaction, reads, edits } = attempt;
+    let Attempt { transaction, reads, edits, locals } = attempt;
     let base = transaction.base();
     let prepared = edits.into_iter().map(|edit| store.parts.prepare(edit)).collect::<Result<Vec<_>>>()?;
     let is_validated = validation == ReadValidation::Enabled;
@@ -175,6 +191,7 @@ fn commit(store: &Store, durability: Durability, validation: ReadValidation, att
             return Ok(false);
         }
         prepared.into_iter().try_for_each(|edit| transaction.stage(edit).map(|_| ()))?;
+        locals.iter().try_for_each(|(id, body)| transaction.put_local(id, None, Some(body)).map(|_| ()))?;
         Ok(true)
     })
 }

@@ -178,6 +178,25 @@ impl Patch {
         }
     }
 
+    /// Returns the fields of [`Patch::merge`] and the operators, in the form that [`Patch::parse`] reads.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the patch is malformed.
+    pub fn to_parts(&self) -> Result<(Object, Object)> {
+        self.check()?;
+        let mut operators = Object::new();
+        for Update { path, operator } in &self.updates {
+            let (name, operand) = operator.to_value();
+            if !operators.contains(name) {
+                operators.insert(name, Object::new());
+            }
+            if let Some(Value::Object(operands)) = operators.get_mut(name) {
+                operands.insert(path.to_string(), operand);
+            }
+        }
+        Ok((self.merge.clone(), operators))
+    }
+
     fn with(mut self, path: impl AsRef<str>, operator: Operator) -> Self {
         match Path::parse_single(path.as_ref()) {
             Ok(path) => {
@@ -249,6 +268,27 @@ impl Patch {
 }
 
 impl Operator {
+    /// The name and the operand, as [`Operator::parse`] reads them.
+    fn to_value(&self) -> (&'static str, Value) {
+        let each = |word: &str, elements: &[Value]| {
+            let mut object = Object::new();
+            object.insert(word, elements.to_vec());
+            Value::Object(object)
+        };
+        match self {
+            Operator::Set(value) => ("$set", value.clone()),
+            Operator::Unset => ("$unset", Value::from("")),
+            Operator::Increment(number) => ("$inc", Value::Number(*number)),
+            Operator::Multiply(number) => ("$mul", Value::Number(*number)),
+            Operator::Minimum(value) => ("$min", value.clone()),
+            Operator::Maximum(value) => ("$max", value.clone()),
+            Operator::Push(elements) => ("$push", each("$each", elements)),
+            Operator::AddToSet(elements) => ("$addToSet", each("$each", elements)),
+            Operator::Pull(elements) => ("$pull", each("$in", elements)),
+            Operator::Rename(to) => ("$rename", Value::from(to.to_string())),
+        }
+    }
+
     fn parse(name: &str, operand: &Value) -> Result<Self> {
         let number = || {
             let problem = || Error::invalid(format!("{name} takes a number, not {}", operand.kind()));

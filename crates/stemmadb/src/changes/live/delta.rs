@@ -66,6 +66,11 @@ impl DeltaEvent {
 }
 
 impl Delta {
+    /// Makes a delta of its events, which came from a database in another process.
+    pub fn of_events(sequence: Sequence, is_first: bool, events: Vec<DeltaEvent>) -> Self {
+        Delta { sequence, is_first, content: DeltaContent::Events(events) }
+    }
+
     pub(super) fn from_events(sequence: Sequence, events: Vec<DeltaEvent>) -> Self {
         Delta { sequence, is_first: false, content: DeltaContent::Events(events) }
     }

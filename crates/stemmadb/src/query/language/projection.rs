@@ -19,6 +19,8 @@ const PATHS_MAX: usize = 1_000;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fields {
     root: FieldTree,
+    /// The paths as they were given.
+    paths: Vec<String>,
 }
 
 /// What is returned of a value.
@@ -37,19 +39,24 @@ impl Fields {
     /// Creates the projection on these paths; `None` if there are none, which means whole documents.
     pub(crate) fn new<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Option<Self>> {
         let mut root = FieldTree::default();
-        let mut count = 0;
+        let mut given = Vec::new();
         for path in paths {
-            if count == PATHS_MAX {
+            if given.len() == PATHS_MAX {
                 return Err(Error::invalid(format!("fields names more than {PATHS_MAX} paths")));
             }
-            count += 1;
+            given.push(path.as_ref().to_owned());
             let steps = steps(path.as_ref()).map_err(|error| error.within("fields"))?;
             // No document has a value at a longer path.
             if steps.len() <= DEPTH_MAX {
                 root.add(&steps);
             }
         }
-        Ok((count > 0).then_some(Fields { root }))
+        Ok((!given.is_empty()).then_some(Fields { root, paths: given }))
+    }
+
+    /// The paths as they were given.
+    pub(crate) fn paths(&self) -> &[String] {
+        &self.paths
     }
 
     /// Parses the projection of a Mango query: an array of paths.

@@ -15,8 +15,8 @@ use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
 use crate::query::source::limits::{Cancellation, QueryLimits};
 use crate::sync::{Mutex, RwLock};
-use crate::value::Value;
 use crate::value::collate::Language;
+use crate::value::{Object, Value};
 use crate::{Error, Result};
 
 /// The largest number of cached plans per query.
@@ -257,6 +257,45 @@ impl Query {
     /// argument.
     pub fn check(&self) -> Result<()> {
         self.prepare().map(|_| ())
+    }
+
+    /// Prints the query in the form that [`Query::parse`] reads, for another process to run. Leaves out the execution
+    /// limits: see [`Query::execution_limits`].
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if a builder method was called with an invalid argument.
+    pub fn to_value(&self) -> Result<Value> {
+        if let Some(deferred_error) = &self.deferred_error {
+            return Err(deferred_error.duplicate());
+        }
+        let mut object = Object::new();
+        object.insert("selector", self.selector.to_value()?);
+        if !self.sort.keys.is_empty() {
+            object.insert("sort", self.sort.to_value());
+        }
+        if let Some(limit) = self.limit {
+            object.insert("limit", limit);
+        }
+        if self.skip > 0 {
+            object.insert("skip", self.skip);
+        }
+        if let Some(fields) = &self.fields {
+            object.insert("fields", fields.paths().iter().map(|path| Value::from(path.as_str())).collect::<Vec<_>>());
+        }
+        if let Some(token) = &self.after {
+            object.insert("bookmark", token.as_str());
+        }
+        Ok(Value::Object(object))
+    }
+
+    /// The limits of [`Query::time_limit`], [`Query::rows_max`] and [`Query::memory_max`].
+    pub fn execution_limits(&self) -> (Option<Duration>, Option<u64>, Option<usize>) {
+        (self.limits.time, self.limits.rows, self.limits.memory_bytes)
+    }
+
+    /// The handle of [`Query::cancelled_by`].
+    pub fn cancellation(&self) -> Option<&Cancellation> {
+        self.limits.cancellation.as_ref()
     }
 
     /// The continuation token.

@@ -1,0 +1,144 @@
+//! Commands on a database of a server, which a URL names: those on documents, queries and the changes feed.
+
+use std::path::Path;
+
+use super::{argument, document, query, selector, update, write_result};
+use crate::arguments::{Aggregate, AsOfArgument, Changes, Command, Count, Delete, Explain, Find, Get, Put, Update};
+use crate::database::{ChangesRequest, ServerDatabase, is_remote};
+use crate::failure::{self, Failure, Result};
+use crate::output::{OutputFormat, Printer};
+use crate::shell::interrupt;
+
+/// Runs a command if it names a database of a server and works on those. Other commands report what is wrong.
+pub(super) fn run(command: &Command) -> Option<Result<()>> {
+    Some(match command {
+        Command::Get(command) if is_remote(&command.database) => get(command),
+        Command::Put(command) if is_remote(&command.database) => put(command),
+        Command::Update(command) if is_remote(&command.database) => update_document(command),
+        Command::Delete(command) if is_remote(&command.database) => delete(command),
+        Command::Find(command) if is_remote(&command.database) => find(command),
+        Command::Explain(command) if is_remote(&command.database) => explain(command),
+        Command::Count(command) if is_remote(&command.database) => count(command),
+        Command::Aggregate(command) if is_remote(&command.database) => aggregate(command),
+        Command::Changes(command) if is_remote(&command.database) => changes(command),
+        _ => return None,
+    })
+}
+
+/// Opens the database, for a command without this option.
+fn open_without(url: &Path, option: &str, is_given: bool) -> Result<ServerDatabase> {
+    match is_given {
+        true => Err(Failure::usage(format!("{option} works on local databases only"))
+            .with_hint("leave it out, or name the directory of a database on this machine")),
+        false => ServerDatabase::open(url),
+    }
+}
+
+fn open_now(url: &Path, past: AsOfArgument) -> Result<ServerDatabase> {
+    open_without(url, "--as-of", past.as_of.is_some())
+}
+
+fn get(get: &Get) -> Result<()> {
+    let db = open_now(&get.database, get.past)?;
+    if get.revs || get.conflicts {
+        return Err(Failure::usage("--revs and --conflicts work on local databases only"));
+    }
+    let mut printer = Printer::new(OutputFormat::choose(get.output, OutputFormat::PrettyJson));
+    printer.record(db.get(&get.id, get.rev.as_deref())?)?;
+    printer.flush()
+}
+
+fn put(put: &Put) -> Result<()> {
+    let db = open_without(&put.database, "--index-policy", put.creation.index_policy.is_some())?;
+    let write = document::write_from_arguments(put)?;
+    let id = write.id.clone();
+    let revision = db.put(write, put.durability.durability)?;
+    update::print(put.output, write_result(&id, &revision))
+}
+
+fn update_document(command: &Update) -> Result<()> {
+    let (None, [id, patch], false) = (&command.selector, command.target.as_slice(), command.dry_run) else {
+        return Err(Failure::usage("with a URL, one document is updated: stemma update URL ID PATCH"));
+    };
+    let patch = argument("patch", patch)?;
+    let db = ServerDatabase::open(&command.database)?;
+    let revision = db.update(id, command.rev.as_deref(), &patch, command.durability.durability)?;
+    update::print(command.output, write_result(id, &revision))
+}
+
+fn delete(delete: &Delete) -> Result<()> {
+    let Some(id) = &delete.id else {
+        return Err(Failure::usage("with a URL, one document is deleted: stemma delete URL ID"));
+    };
+    let db = ServerDatabase::open(&delete.database)?;
+    let revision = db.delete(id, delete.rev.as_deref(), delete.durability.durability)?;
+    update::print(delete.output, write_result(id, &revision))
+}
+
+fn find(find: &Find) -> Result<()> {
+    let mut request = query::request(&find.query)?;
+    let format = OutputFormat::choose(find.output, OutputFormat::Table);
+    if format == OutputFormat::Table && !request.ids {
+        request.fields.clear();
+    }
+    let db = open_now(&find.database, find.query.past)?;
+    let mut printer = Printer::new(format);
+    let mut rows = db.find(&request)?;
+    while let Some(row) = rows.next()? {
+        match format {
+            OutputFormat::Table => printer.row(query::columns(row.into_object()?, &find.query.fields))?,
+            _ => printer.row(row)?,
+        }
+        interrupt::check()?;
+    }
+    printer.flush()?;
+    if let Some(token) = rows.token()? {
+        failure::hint(format!("more with --page {token}"));
+    }
+    Ok(())
+}
+
+fn explain(explain: &Explain) -> Result<()> {
+    let request = query::request(&explain.query)?;
+    let db = open_without(&explain.database, "--analyze", explain.analyze)?;
+    let mut printer = Printer::new(OutputFormat::JsonLines);
+    printer.text(&db.explain(&request)?)?;
+    printer.flush()
+}
+
+fn count(count: &Count) -> Result<()> {
+    let selector = selector(&count.selector)?;
+    let number = open_now(&count.database, count.past)?.count(&selector, count.timeout.timeout)?;
+    let mut printer = Printer::new(OutputFormat::JsonLines);
+    printer.text(&number.to_string())?;
+    printer.flush()
+}
+
+fn aggregate(command: &Aggregate) -> Result<()> {
+    let db = open_without(&command.database, "--pipeline", command.pipeline.is_some())?;
+    if command.past.as_of.is_some() {
+        return Err(Failure::usage("--as-of works on local databases only"));
+    }
+    super::aggregate::print(command, db.aggregate(&super::aggregate::request(command)?)?)
+}
+
+fn changes(changes: &Changes) -> Result<()> {
+    let request = ChangesRequest {
+        since: changes.since,
+        documents: changes.docs,
+        ids: changes.ids.clone(),
+        selector: changes.selector.as_deref().map(selector).transpose()?,
+        limit: changes.limit,
+    };
+    let on_terminal = if changes.follow || changes.docs { OutputFormat::JsonLines } else { OutputFormat::Table };
+    let mut printer = Printer::new(OutputFormat::choose(changes.output, on_terminal));
+    let db = open_now(&changes.database, changes.past)?;
+    db.changes(&request, changes.follow, |row| {
+        printer.row(row)?;
+        if changes.follow {
+            printer.flush()?;
+        }
+        interrupt::check()
+    })?;
+    printer.flush()
+}

@@ -1,0 +1,50 @@
+//! A database of a server: the example of the guide "Remote access".
+//!
+//! Run it against a server: `cargo run -p stemmadb-client --example remote -- stemma://admin:password@localhost:5985`.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Result, Sequence, Value, field};
+use stemmadb_client::{AnyDatabase, Client};
+
+fn main() -> Result<()> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "stemma://localhost:5985".to_owned());
+    run(&url)
+}
+
+/// Counts novels, wherever they are.
+fn count_novels(db: &AnyDatabase) -> Result<u64> {
+    db.find(field("kind").eq("novel")).count()
+}
+
+/// Runs the example.
+pub(crate) fn run(url: &str) -> Result<()> {
+    // [connect]
+    let client = Client::connect(url)?;
+    let db = client.create_database("library")?;
+    let revision = db.insert("solaris", &json!({"title": "Solaris", "year": 1961, "kind": "novel"}))?;
+    db.update("solaris", &Patch::new().push("tags", "space"))?;
+    assert_eq!(db.delete("solaris", &revision).unwrap_err().kind(), ErrorKind::Conflict);
+    for book in db.find(field("year").ge(1960)).sort("year").run()? {
+        println!("{}", book?.to_json()?);
+    }
+    // [/connect]
+    // [transact]
+    let solaris = db.get("solaris")?.expect("it was inserted");
+    let loan = Value::from_serialize(&json!({"book": "solaris", "to": "ada"}))?;
+    let lend = Edit::Insert { id: DocumentId::new("loan-1")?, body: loan };
+    db.transact().check("solaris", Some(solaris.revision())).check("loan-1", None).edit(lend)?.commit()?;
+    // [/transact]
+    // [follow]
+    let mut feed = db.subscribe(Sequence::ZERO).documents(true);
+    while let Some(change) = feed.next_within(Duration::from_millis(500))? {
+        println!("{} is at {}", change.id, change.revision);
+    }
+    // [/follow]
+    // [any]
+    assert_eq!(count_novels(&db.into())?, 1);
+    assert_eq!(count_novels(&stemmadb::Database::in_memory().into())?, 0);
+    // [/any]
+    Ok(())
+}

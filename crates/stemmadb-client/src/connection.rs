@@ -1,0 +1,272 @@
+//! One connection, used by one call or stream at a time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use stemmadb::{Error, ErrorKind, Result, Value};
+use stemmadb_wire::{
+    Encoding, FRAME_BYTES_MAX, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Operation, Request, VERSION, Welcome,
+    WriteKey, error_from_value, write_frame,
+};
+
+use crate::options::ClientOptions;
+use crate::transport::Transport;
+use crate::url::ServerUrl;
+
+/// Why a call failed.
+pub(crate) enum Failure {
+    /// The connection is lost, or was never opened: another one may succeed.
+    Lost(Error),
+    /// The server's answer.
+    Answer(Error),
+}
+
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Failure::Lost(error) | Failure::Answer(error) => error,
+        }
+    }
+}
+
+fn lost(what: &str, error: &io::Error) -> Failure {
+    let message = match error.kind() {
+        io::ErrorKind::TimedOut => format!("cannot {what}: the server did not answer in time"),
+        _ => format!("cannot {what}: {error}"),
+    };
+    Failure::Lost(Error::unavailable(message).with_hint("check the address, and that the server runs"))
+}
+
+/// A frame from the server, for a request.
+pub(crate) enum Answer {
+    /// Rows of a stream.
+    Items(Vec<Value>),
+    /// The result; the request is over.
+    Reply(Value),
+}
+
+/// A connection after its handshake.
+pub(crate) struct Connection {
+    transport: Transport,
+    frames: FrameBuffer,
+    encoding: Encoding,
+    next_request: u32,
+    /// The largest frame that the server accepts.
+    frame_bytes_max: usize,
+    /// When it was last used.
+    pub(crate) used: Instant,
+    /// The idempotency keys of this connection's writes.
+    pub(crate) lane: Lane,
+    out: Vec<u8>,
+    is_open: bool,
+}
+
+/// A sequence of writes, of which one is under way at a time. It survives its connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane {
+    pub(crate) id: [u8; 16],
+    pub(crate) number: u64,
+}
+
+impl Lane {
+    pub(crate) fn new() -> Self {
+        Lane { id: *uuid::Uuid::new_v4().as_bytes(), number: 0 }
+    }
+}
+
+impl Connection {
+    /// Connects and authenticates.
+    pub(crate) fn open(
+        url: &ServerUrl,
+        options: &ClientOptions,
+        tls: Option<&Arc<ClientConfig>>,
+        deadline: Instant,
+    ) -> Result<Self, Failure> {
+        let deadline = deadline.min(Instant::now() + options.connect_timeout);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut transport =
+            Transport::connect(&url.address, options, tls, left).map_err(|error| lost("connect", &error))?;
+        transport.set_write_timeout(options.timeout).map_err(|error| lost("connect", &error))?;
+        let hello = Hello {
+            versions: (VERSION, VERSION),
+            encoding: options.encoding,
+            credentials: options.credentials.clone().unwrap_or_else(|| url.credentials.clone()),
+        };
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, FrameKind::Hello, 0, |out| hello.write(out));
+        transport.write(&bytes).map_err(|error| lost("connect", &error))?;
+        let mut connection = Connection {
+            transport,
+            frames: FrameBuffer::new(HELLO_BYTES_MAX),
+            encoding: options.encoding,
+            next_request: 1,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            used: Instant::now(),
+            lane: Lane::new(),
+            out: Vec::new(),
+            is_open: true,
+        };
+        let welcome = connection.next_frame(deadline, |kind, _, payload, encoding| match kind {
+            FrameKind::Welcome => Welcome::read(payload).map_err(Failure::Answer),
+            FrameKind::Error => Err(read_error(payload, encoding, true)),
+            _ => Err(Failure::Answer(Error::invalid("the server answers by another protocol"))),
+        })?;
+        connection.frame_bytes_max = welcome.frame_bytes_max as usize;
+        connection.frames.set_frame_bytes_max(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
+        Ok(connection)
+    }
+
+    /// Waits for the next frame and reads it.
+    fn next_frame<T>(
+        &mut self,
+        deadline: Instant,
+        read: impl FnOnce(FrameKind, u32, &[u8], Encoding) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        loop {
+            match self.frames.next_frame().map_err(Failure::Lost)? {
+                Some(frame) if matches!(frame.kind, FrameKind::Ping | FrameKind::Pong) && frame.request == 0 => {
+                    return read(FrameKind::Ping, 0, &[], self.encoding);
+                }
+                Some(frame) => return read(frame.kind, frame.request, frame.payload, self.encoding),
+                None => {}
+            }
+            let space = self.frames.space();
+            match self.transport.read(space, deadline) {
+                Ok(0) => {
+                    self.is_open = false;
+                    return Err(lost("read the answer", &io::ErrorKind::ConnectionReset.into()));
+                }
+                Ok(count) => self.frames.add(count),
+                Err(error) => {
+                    self.is_open &= error.kind() == io::ErrorKind::TimedOut;
+                    return Err(lost("read the answer", &error));
+                }
+            }
+        }
+    }
+
+    /// Whether reads failed by nothing but timeouts so far.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Appends a request to what is sent next; returns its id.
+    ///
+    /// # Errors
+    /// `Invalid` if it is larger than the server accepts.
+    pub(crate) fn queue(
+        &mut self,
+        operation: Operation,
+        database: &str,
+        key: Option<WriteKey>,
+        arguments: &Value,
+    ) -> Result<u32, Failure> {
+        let id = self.next_request;
+        self.next_request = self.next_request.checked_add(1).unwrap_or(1);
+        let start = self.out.len();
+        write_frame(&mut self.out, FrameKind::Request, id, |out| {
+            Request::write(operation, database, key, arguments, self.encoding, out);
+        });
+        let length = self.out.len() - start;
+        if length > self.frame_bytes_max {
+            self.out.truncate(start);
+            let message = format!("the request has {length} bytes; the server accepts {}", self.frame_bytes_max);
+            let hint = "send it in parts, or raise the server's limits.body_bytes";
+            return Err(Failure::Answer(Error::invalid(message).with_hint(hint)));
+        }
+        Ok(id)
+    }
+
+    /// Sends what was queued.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        let result = self.transport.write(&self.out).map_err(|error| lost("send the request", &error));
+        self.out.clear();
+        if self.out.capacity() > 64 * 1024 {
+            self.out = Vec::new();
+        }
+        self.used = Instant::now();
+        result
+    }
+
+    /// Waits for the next frame of a request. `None`: the server shows that it lives.
+    pub(crate) fn answer(&mut self, request: u32, deadline: Instant) -> Result<Option<Answer>, Failure> {
+        self.used = Instant::now();
+        self.next_frame(deadline, |kind, of, payload, encoding| {
+            if kind == FrameKind::Ping {
+                return Ok(None);
+            }
+            if kind == FrameKind::Error && (of == request || of == 0) {
+                return Err(read_error(payload, encoding, of == 0));
+            }
+            if of != request {
+                // The rest of a request that was given up.
+                return Ok(None);
+            }
+            Ok(Some(match kind {
+                FrameKind::Item => match encoding.read(payload).map_err(Failure::Lost)? {
+                    Value::Array(rows) => Answer::Items(rows),
+                    _ => return Err(Failure::Lost(Error::invalid("malformed frame: an item is no array"))),
+                },
+                FrameKind::Reply => Answer::Reply(encoding.read(payload).map_err(Failure::Lost)?),
+                _ => return Err(Failure::Lost(Error::invalid("malformed frame: a server does not send this kind"))),
+            }))
+        })
+    }
+
+    /// Waits for the result of a request, and collects the rows of its stream.
+    pub(crate) fn result(&mut self, request: u32, deadline: Instant) -> Result<(Vec<Value>, Value), Failure> {
+        let mut rows = Vec::new();
+        loop {
+            match self.answer(request, deadline)? {
+                None => {}
+                Some(Answer::Items(more)) => {
+                    rows.extend(more);
+                    self.grant(request)?;
+                }
+                Some(Answer::Reply(value)) => return Ok((rows, value)),
+            }
+        }
+    }
+
+    /// Grants the server another frame of a stream.
+    pub(crate) fn grant(&mut self, request: u32) -> Result<(), Failure> {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, FrameKind::Credit, request, |out| out.extend_from_slice(&1u32.to_le_bytes()));
+        self.transport.write(&bytes).map_err(|error| lost("read the stream", &error))
+    }
+
+    /// Tells the server to stop a request.
+    pub(crate) fn cancel(&mut self, request: u32) {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, FrameKind::Cancel, request, |_| ());
+        // If this fails, the connection is lost, and the server stops anyway.
+        self.transport.write(&bytes).ok();
+    }
+
+    /// Asks whether the server still answers.
+    pub(crate) fn ping(&mut self, timeout: Duration) -> Result<(), Failure> {
+        let id = self.next_request;
+        self.next_request = self.next_request.checked_add(1).unwrap_or(1);
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, FrameKind::Ping, id, |_| ());
+        self.transport.write(&bytes).map_err(|error| lost("reach the server", &error))?;
+        let deadline = Instant::now() + timeout;
+        while !self.next_frame(deadline, |kind, of, _, _| Ok(kind == FrameKind::Pong && of == id))? {}
+        Ok(())
+    }
+}
+
+/// Reads an error frame. An error of the connection itself, and a server or database that closes, are worth another
+/// attempt.
+fn read_error(payload: &[u8], encoding: Encoding, is_of_connection: bool) -> Failure {
+    let value = encoding.read(payload).or_else(|_| Encoding::Json.read(payload));
+    let error = value.ok().as_ref().and_then(error_from_value);
+    let error = error.unwrap_or_else(|| Error::invalid("malformed frame: an error can't be read"));
+    match error.kind() {
+        ErrorKind::Closed => Failure::Lost(error),
+        ErrorKind::Unavailable if is_of_connection => Failure::Lost(error),
+        _ => Failure::Answer(error),
+    }
+}

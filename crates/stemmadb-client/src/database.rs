@@ -1,0 +1,348 @@
+//! A database of a server, with the interface of the embedded one.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use stemmadb::{
+    Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Selector,
+    Sequence, Value,
+};
+use stemmadb_wire::Operation;
+
+use crate::convert::{change, edit_result, edit_value, missing_field, number, object, optional_document, revision_of};
+use crate::find::RemoteFind;
+use crate::pool::Shared;
+use crate::stream::{RemoteSubscription, RemoteWatch};
+
+/// A database of a server. Cheap to clone; every method may be called from any thread.
+///
+/// Methods have the names, arguments, results and error kinds of [`stemmadb::Database`]. In addition any can fail with
+/// `Unavailable` if the server can't be reached within [`ClientOptions::timeout`](crate::ClientOptions::timeout), and
+/// with `Forbidden` if the user may not do it.
+#[derive(Clone)]
+pub struct RemoteDatabase {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Arc<str>,
+    durability: Option<Durability>,
+}
+
+impl RemoteDatabase {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str) -> Self {
+        RemoteDatabase { shared, name: name.into(), durability: None }
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn call(&self, operation: Operation, arguments: &Value) -> Result<Value> {
+        self.shared.call(operation, &self.name, arguments)
+    }
+
+    fn call_rows(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Value>, Value)> {
+        let (mut rows, mut result) = self.shared.call_rows(operation, &self.name, arguments)?;
+        match result.as_object_mut().and_then(|object| object.remove("rows")) {
+            Some(Value::Array(last)) => rows.extend(last),
+            _ => return Err(missing_field("rows")),
+        }
+        Ok((rows, result))
+    }
+
+    /// Returns a handle whose writes have this durability. The server only knows `None` besides its own.
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        RemoteDatabase { durability: Some(durability), ..self.clone() }
+    }
+
+    /// Returns the document `id`, or `None` if it doesn't exist or is deleted.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database.
+    pub fn get(&self, id: &str) -> Result<Option<Document>> {
+        let found = self.call(Operation::Get, &object([("id", id.into())]))?;
+        optional_document(&self.shared.factory, &found)
+    }
+
+    /// Returns several documents as of one moment, in one round trip.
+    ///
+    /// # Errors
+    /// Those of [`RemoteDatabase::get`].
+    pub fn get_many<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<Option<Document>>> {
+        let ids: Vec<Value> = ids.into_iter().map(|id| Value::from(id.as_ref())).collect();
+        let (rows, _) = self.call_rows(Operation::GetMany, &object([("ids", ids.into())]))?;
+        rows.iter().map(|row| optional_document(&self.shared.factory, row)).collect()
+    }
+
+    /// Returns several documents, each asked for by a request of its own; all requests are sent before the first answer
+    /// is read.
+    ///
+    /// # Errors
+    /// Those of [`RemoteDatabase::get`].
+    pub fn get_pipelined<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<Option<Document>>> {
+        let arguments: Vec<Value> = ids.into_iter().map(|id| object([("id", id.as_ref().into())])).collect();
+        let found = self.shared.pipeline(Operation::Get, &self.name, &arguments)?;
+        found.iter().map(|found| optional_document(&self.shared.factory, found)).collect()
+    }
+
+    /// Returns a given revision of the document `id`, if its body is still stored.
+    ///
+    /// # Errors
+    /// Those of [`RemoteDatabase::get`].
+    pub fn get_revision(&self, id: &str, revision: &Revision) -> Result<Option<Document>> {
+        let arguments = object([("id", id.into()), ("rev", revision.to_string().into())]);
+        optional_document(&self.shared.factory, &self.call(Operation::GetRevision, &arguments)?)
+    }
+
+    /// Creates the document `id`; returns its revision.
+    ///
+    /// # Errors
+    /// `Conflict` if it exists; `Duplicate` if it has a value that a unique index already holds; `Invalid` for a bad id
+    /// or a body that is not an object.
+    pub fn insert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
+        self.edit(Edit::Insert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Replaces the document `id` if its current revision is `revision`; returns the new revision.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document.
+    pub fn replace<B: Serialize + ?Sized>(&self, id: &str, revision: &Revision, body: &B) -> Result<Revision> {
+        self.edit(Edit::Replace { id: DocumentId::new(id)?, revision: *revision, body: Value::from_serialize(body)? })
+    }
+
+    /// Creates or replaces the document `id`, whatever its current revision; returns the new revision.
+    ///
+    /// # Errors
+    /// `Duplicate` if it has a value that a unique index already holds; `Invalid` for a bad id or body.
+    pub fn upsert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
+        self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Changes parts of the document `id`, whatever its current revision; returns the new revision.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such document; `Invalid` if the patch doesn't fit it.
+    pub fn update(&self, id: &str, patch: &Patch) -> Result<Revision> {
+        self.edit(Edit::Update { id: DocumentId::new(id)?, revision: None, patch: patch.clone() })
+    }
+
+    /// Deletes the document `id` if its current revision is `revision`; returns the deletion's revision.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document.
+    pub fn delete(&self, id: &str, revision: &Revision) -> Result<Revision> {
+        self.edit(Edit::Delete { id: DocumentId::new(id)?, revision: *revision })
+    }
+
+    /// Applies one edit; returns the new revision.
+    ///
+    /// # Errors
+    /// Those of the method with the edit's name.
+    pub fn edit(&self, edit: Edit) -> Result<Revision> {
+        revision_of(&self.call(Operation::Edit, &self.durable(edit_value(edit)?))?)
+    }
+
+    /// Adds the durability to the arguments of a write.
+    fn durable(&self, mut arguments: Value) -> Value {
+        if let (Some(Durability::None), Some(object)) = (self.durability, arguments.as_object_mut()) {
+            object.insert("durability", "none");
+        }
+        arguments
+    }
+
+    /// Applies several edits independently, in one round trip with one flush: one may fail while the others succeed.
+    ///
+    /// # Errors
+    /// For the whole call, if it could not be done at all. For each edit: those of the method with the edit's name.
+    pub fn bulk(&self, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
+        let edits = edits.into_iter().map(edit_value).collect::<Result<Vec<_>>>()?;
+        let count = edits.len();
+        let results = self.call(Operation::Bulk, &self.durable(object([("edits", edits.into())])))?;
+        let results: Vec<_> = results.as_array().unwrap_or_default().iter().map(edit_result).collect();
+        if results.len() == count { Ok(results) } else { Err(missing_field("results")) }
+    }
+
+    /// Starts a transaction that is sent in one round trip: checks of what was read before, and edits. It commits if
+    /// all checks hold and all edits succeed, else nothing is written.
+    pub fn transact(&self) -> Transact {
+        Transact { database: self.clone(), checks: Vec::new(), edits: Vec::new() }
+    }
+
+    /// Finds the documents that match a selector or a whole [`Query`].
+    pub fn find(&self, query: impl Into<Query>) -> RemoteFind {
+        RemoteFind::new(self.clone(), query.into())
+    }
+
+    /// Computes the figures of an aggregation, given as [`Aggregation::parse`] reads it: the key and the figures of each
+    /// group.
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed.
+    pub fn aggregate(&self, aggregation: &Value) -> Result<Vec<(Value, Object)>> {
+        Aggregation::parse(aggregation)?;
+        let (rows, _) = self.call_rows(Operation::Aggregate, &object([("aggregation", aggregation.clone())]))?;
+        let row = |mut row: Value| {
+            let fields = row.as_object_mut()?;
+            let key = fields.remove("key")?;
+            match fields.remove("figures")? {
+                Value::Object(figures) => Some((key, figures)),
+                _ => None,
+            }
+        };
+        rows.into_iter().map(row).collect::<Option<_>>().ok_or_else(|| missing_field("figures"))
+    }
+
+    /// Reads the changes after `since`, up to the newest. `Sequence::ZERO` means all.
+    pub fn changes(&self, since: Sequence) -> RemoteChanges {
+        let mut arguments = Object::new();
+        arguments.insert("since", since.get());
+        RemoteChanges { database: self.clone(), arguments }
+    }
+
+    /// Subscribes to the changes feed: returns the changes after `since`, and then each new one.
+    ///
+    /// A lost connection is opened again, and the feed continues after the last change that was returned.
+    pub fn subscribe(&self, since: Sequence) -> RemoteSubscription {
+        RemoteSubscription::new(self.clone(), since)
+    }
+
+    /// Starts a live query: returns the current result, and then what each transaction changes in it.
+    ///
+    /// After a lost connection the next delta is a first one again: it holds the whole result.
+    ///
+    /// # Errors
+    /// `Invalid` if the query is wrong, or has a sort order, limit or projection.
+    pub fn watch(&self, query: impl Into<Query>) -> Result<RemoteWatch> {
+        RemoteWatch::new(self.clone(), &query.into())
+    }
+
+    /// Returns the newest sequence.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database.
+    pub fn sequence(&self) -> Result<Sequence> {
+        Ok(Sequence::new(number(&self.call(Operation::Info, &Value::Null)?, "sequence")?))
+    }
+
+    /// Returns the number of documents.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database.
+    pub fn document_count(&self) -> Result<u64> {
+        number(&self.call(Operation::Info, &Value::Null)?, "documents")
+    }
+
+    /// Flushes every earlier write to disk, whatever its durability.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log can't be flushed.
+    pub fn flush(&self) -> Result<()> {
+        self.call(Operation::Flush, &Value::Null).map(drop)
+    }
+}
+
+impl std::fmt::Debug for RemoteDatabase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteDatabase").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A read of the changes feed of a remote database.
+#[must_use = "a read of the feed does nothing until it is run"]
+pub struct RemoteChanges {
+    database: RemoteDatabase,
+    arguments: Object,
+}
+
+impl RemoteChanges {
+    /// Returns at most so many changes.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.arguments.insert("limit", limit as u64);
+        self
+    }
+
+    /// Returns the newest changes first.
+    pub fn descending(mut self, descending: bool) -> Self {
+        self.arguments.insert("descending", descending);
+        self
+    }
+
+    /// Whether to return the documents, too.
+    pub fn documents(mut self, documents: bool) -> Self {
+        self.arguments.insert("documents", documents);
+        self
+    }
+
+    /// Returns only changes of these documents.
+    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
+        self.arguments.insert("ids", ids.into_iter().map(|id| Value::from(id.into())).collect::<Vec<_>>());
+        self
+    }
+
+    /// Returns only changes of documents that match.
+    ///
+    /// # Errors
+    /// `Invalid` if the selector is malformed.
+    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
+        self.arguments.insert("selector", selector.to_value()?);
+        Ok(self)
+    }
+
+    /// Reads the changes.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database.
+    pub fn run(self) -> Result<impl Iterator<Item = Result<Change>>> {
+        let RemoteChanges { database, arguments } = self;
+        let (rows, _) = database.call_rows(Operation::Changes, &Value::Object(arguments))?;
+        Ok(rows.into_iter().map(move |row| change(&database.shared.factory, &row)))
+    }
+}
+
+/// A transaction in one round trip. See [`RemoteDatabase::transact`].
+#[must_use = "a transaction does nothing until it is committed"]
+pub struct Transact {
+    database: RemoteDatabase,
+    checks: Vec<Value>,
+    edits: Vec<Value>,
+}
+
+impl Transact {
+    /// Requires that the document `id` is at `revision`; `None`: that it does not exist.
+    pub fn check(mut self, id: &str, revision: Option<&Revision>) -> Self {
+        self.checks.push(match revision {
+            Some(revision) => object([("id", id.into()), ("rev", revision.to_string().into())]),
+            None => object([("id", id.into()), ("absent", true.into())]),
+        });
+        self
+    }
+
+    /// Requires that so many documents match a query.
+    ///
+    /// # Errors
+    /// `Invalid` if the query is malformed.
+    pub fn check_count(mut self, query: impl Into<Query>, count: u64) -> Result<Self> {
+        self.checks.push(object([("query", query.into().to_value()?), ("count", count.into())]));
+        Ok(self)
+    }
+
+    /// Adds an edit.
+    ///
+    /// # Errors
+    /// `Invalid` if it can't be sent.
+    pub fn edit(mut self, edit: Edit) -> Result<Self> {
+        self.edits.push(edit_value(edit)?);
+        Ok(self)
+    }
+
+    /// Commits; returns the new revisions, in the order of the edits.
+    ///
+    /// # Errors
+    /// `Conflict` if a check does not hold; those of the edits. Nothing is written then.
+    pub fn commit(self) -> Result<Vec<Revision>> {
+        let arguments = object([("checks", self.checks.into()), ("edits", self.edits.into())]);
+        let revisions = self.database.call(Operation::Transact, &self.database.durable(arguments))?;
+        revisions.as_array().unwrap_or_default().iter().map(revision_of).collect()
+    }
+}

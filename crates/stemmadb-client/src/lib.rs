@@ -1,0 +1,44 @@
+//! A client of Stemma servers with the interface of the embedded database.
+//!
+//! A [`Client`] connects by the wire protocol, over TCP, TLS or a Unix socket. [`Client::database`] returns a
+//! [`RemoteDatabase`] with the names, arguments, results and error kinds of [`stemmadb::Database`]. [`AnyDatabase`] is
+//! either, for programs that should not care.
+//!
+//! ```no_run
+//! use serde_json::json;
+//! use stemmadb::field;
+//! use stemmadb_client::Client;
+//!
+//! # fn main() -> stemmadb::Result<()> {
+//! let client = Client::connect("stemma://ada:secret@localhost:5985")?;
+//! let db = client.database("library");
+//! db.upsert("solaris", &json!({"title": "Solaris", "year": 1961}))?;
+//! for book in db.find(field("year").ge(1960)).sort("year").documents()? {
+//!     println!("{}", book.to_json()?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call has a timeout. A lost connection is opened again: reads are repeated, and so are writes, with a key by
+//! which the server applies them once. A call uses a connection alone, so the calling thread itself waits for the
+//! answer; several threads use several connections of a pool.
+
+mod any;
+mod connection;
+mod convert;
+mod database;
+mod find;
+mod options;
+mod pool;
+mod stream;
+mod transport;
+mod url;
+
+pub use any::{AnyDatabase, AnyFind, AnyRows, AnySubscription, AnyWatch};
+pub use database::{RemoteChanges, RemoteDatabase, Transact};
+pub use find::{RemoteFind, RemoteRows};
+pub use options::{ClientOptions, TlsTrust};
+pub use pool::Client;
+pub use stemmadb_wire::{Credentials, Encoding};
+pub use stream::{RemoteSubscription, RemoteWatch};

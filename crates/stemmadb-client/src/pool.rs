@@ -1,0 +1,327 @@
+//! The client: a pool of connections, and calls that survive lost ones.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustls::ClientConfig;
+use stemmadb::remote::DocumentFactory;
+use stemmadb::{Error, Result, Value};
+use stemmadb_wire::{Operation, WriteKey};
+
+use crate::connection::{Connection, Failure, Lane};
+use crate::convert::missing_field;
+use crate::database::RemoteDatabase;
+use crate::options::ClientOptions;
+use crate::transport::tls_config;
+use crate::url::{Address, ServerUrl};
+
+/// A connection that was unused for longer is checked before it is used.
+const TRUSTED_TIME: Duration = Duration::from_secs(15);
+/// How long the answer to such a check may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// The waits between attempts, doubled each time.
+const RETRY_WAIT: Duration = Duration::from_millis(10);
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The requests that are sent before an answer is read.
+const PIPELINED_MAX: usize = 64;
+
+/// A client of a server. Cheap to clone; clones share connections. Every method may be called from any thread.
+///
+/// See the [crate's example](crate).
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+pub(crate) struct Shared {
+    url: ServerUrl,
+    options: ClientOptions,
+    tls: Option<Arc<ClientConfig>>,
+    pool: Mutex<PoolState>,
+    has_changed: Condvar,
+    pub(crate) factory: DocumentFactory,
+}
+
+#[derive(Default)]
+struct PoolState {
+    idle: Vec<Connection>,
+    /// Lanes whose connection was lost; the next connection continues one.
+    lanes: Vec<Lane>,
+    /// The connections for calls, used or idle.
+    count: usize,
+}
+
+impl Client {
+    /// Connects to a server: `stemma://user:password@host:port`, `stemma+tls://…`, or `stemma+unix:///path`.
+    ///
+    /// # Errors
+    /// `Invalid` for a malformed URL; `Forbidden` for wrong credentials; `Unavailable` if there is no server.
+    pub fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, ClientOptions::default())
+    }
+
+    /// Connects to a server with options.
+    ///
+    /// # Errors
+    /// Those of [`Client::connect`].
+    pub fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
+        let url = ServerUrl::parse(url)?;
+        let is_encrypted = matches!(url.address, Address::Tcp { is_encrypted: true, .. });
+        let tls = if is_encrypted { Some(tls_config(&options.trust)?) } else { None };
+        let client = Client(Arc::new(Shared {
+            url,
+            options,
+            tls,
+            pool: Mutex::default(),
+            has_changed: Condvar::new(),
+            factory: DocumentFactory::new(),
+        }));
+        let connection = client.0.check_out(client.0.deadline()).map_err(Failure::into_error)?;
+        client.0.check_in(connection);
+        Ok(client)
+    }
+
+    /// The database `name`. Costs nothing; whether it exists shows with the first operation.
+    pub fn database(&self, name: &str) -> RemoteDatabase {
+        RemoteDatabase::new(self.0.clone(), name)
+    }
+
+    /// The database that the URL's path names.
+    pub fn default_database(&self) -> Option<RemoteDatabase> {
+        self.0.url.database.as_deref().map(|name| self.database(name))
+    }
+
+    /// The names of all databases, in order.
+    ///
+    /// # Errors
+    /// `Forbidden` if the user is not a server administrator.
+    pub fn databases(&self) -> Result<Vec<String>> {
+        let names = self.0.call(Operation::Databases, "", &Value::Null)?;
+        let names = names.as_array().unwrap_or_default().iter().map(|name| name.as_str().map(str::to_owned));
+        names.collect::<Option<_>>().ok_or_else(|| missing_field("name"))
+    }
+
+    /// Creates a database.
+    ///
+    /// # Errors
+    /// `Conflict` if it exists; `Invalid` for a bad name; `Forbidden` if the user is not a server administrator.
+    pub fn create_database(&self, name: &str) -> Result<RemoteDatabase> {
+        self.0.call(Operation::CreateDatabase, name, &Value::Null)?;
+        Ok(self.database(name))
+    }
+
+    /// Deletes a database and all its documents.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Forbidden` if the user is not a server administrator.
+    pub fn delete_database(&self, name: &str) -> Result<()> {
+        self.0.call(Operation::DeleteDatabase, name, &Value::Null).map(drop)
+    }
+
+    /// Asks the server for an answer, and waits for it.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is none.
+    pub fn ping(&self) -> Result<()> {
+        self.0.call(Operation::Noop, "", &Value::Null).map(drop)
+    }
+}
+
+impl Shared {
+    pub(crate) fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
+    /// When a call that begins now has to be over.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.options.timeout
+    }
+
+    /// Opens a connection of its own, for a stream.
+    pub(crate) fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
+        Connection::open(&self.url, &self.options, self.tls.as_ref(), deadline)
+    }
+
+    /// Takes a connection out of the pool, or opens one.
+    pub(crate) fn check_out(&self, deadline: Instant) -> Result<Connection, Failure> {
+        let mut pool = self.pool.lock();
+        loop {
+            if let Some(mut connection) = pool.idle.pop() {
+                if connection.used.elapsed() < TRUSTED_TIME {
+                    return Ok(connection);
+                }
+                drop(pool);
+                if connection.ping(PING_TIMEOUT).is_ok() {
+                    return Ok(connection);
+                }
+                self.give_up(&connection);
+                drop(connection);
+                pool = self.pool.lock();
+                continue;
+            }
+            if pool.count < self.options.connections_max {
+                pool.count += 1;
+                break;
+            }
+            if self.has_changed.wait_until(&mut pool, deadline).timed_out() {
+                let error = Error::unavailable("all connections of the client are in use")
+                    .with_hint("raise ClientOptions::connections_max, or call from fewer threads");
+                return Err(Failure::Answer(error));
+            }
+        }
+        let lane = pool.lanes.pop();
+        drop(pool);
+        match self.open(deadline) {
+            Ok(mut connection) => {
+                connection.lane = lane.unwrap_or(connection.lane);
+                Ok(connection)
+            }
+            Err(failure) => {
+                let mut pool = self.pool.lock();
+                pool.count -= 1;
+                pool.lanes.extend(lane);
+                self.has_changed.notify_one();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Puts a connection back.
+    pub(crate) fn check_in(&self, connection: Connection) {
+        self.pool.lock().idle.push(connection);
+        self.has_changed.notify_one();
+    }
+
+    /// Forgets a connection that is lost; its lane goes on.
+    pub(crate) fn give_up(&self, connection: &Connection) {
+        let mut pool = self.pool.lock();
+        pool.count -= 1;
+        pool.lanes.push(connection.lane);
+        self.has_changed.notify_one();
+    }
+
+    /// Runs an operation and returns its result. Repeats it on another connection if one is lost.
+    pub(crate) fn call(&self, operation: Operation, database: &str, arguments: &Value) -> Result<Value> {
+        self.call_rows(operation, database, arguments).map(|(_, value)| value)
+    }
+
+    /// As [`Shared::call`], with the rows of the result.
+    pub(crate) fn call_rows(
+        &self,
+        operation: Operation,
+        database: &str,
+        arguments: &Value,
+    ) -> Result<(Vec<Value>, Value)> {
+        let has_key = operation.writes() && !database.is_empty() && self.options.idempotent_writes;
+        let has_key = has_key && !matches!(operation, Operation::CreateDatabase | Operation::DeleteDatabase);
+        let is_repeatable = has_key || !operation.writes();
+        let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
+        // A write keeps its key, and so its lane, when it is repeated.
+        let mut lane: Option<Lane> = None;
+        loop {
+            let failure = match self.check_out(deadline) {
+                Ok(mut connection) => {
+                    let own_lane = connection.lane;
+                    let key = has_key.then(|| {
+                        let lane = lane.get_or_insert_with(|| Lane { number: own_lane.number + 1, ..own_lane });
+                        WriteKey { lane: lane.id, number: lane.number }
+                    });
+                    if let Some(key) = key.filter(|key| key.lane == own_lane.id) {
+                        connection.lane.number = key.number;
+                    }
+                    let sent = connection.queue(operation, database, key, arguments).and_then(|id| {
+                        connection.flush()?;
+                        connection.result(id, deadline)
+                    });
+                    match sent {
+                        Ok(result) => {
+                            self.check_in(connection);
+                            return Ok(result);
+                        }
+                        Err(Failure::Answer(error)) => {
+                            self.check_in(connection);
+                            return Err(error);
+                        }
+                        Err(Failure::Lost(error)) => {
+                            self.give_up_lane(&mut connection, lane);
+                            if !is_repeatable {
+                                return Err(error.with_hint(
+                                    "the write may have been applied: read before repeating it, or use idempotent writes",
+                                ));
+                            }
+                            error
+                        }
+                    }
+                }
+                Err(Failure::Lost(error)) => error,
+                Err(Failure::Answer(error)) => return Err(error),
+            };
+            if Instant::now() + wait >= deadline {
+                return Err(failure);
+            }
+            std::thread::sleep(wait);
+            wait = (wait * 2).min(RETRY_WAIT_MAX);
+        }
+    }
+
+    /// Runs one reading operation many times, with all requests sent before the first answer is read. Returns the results
+    /// in order.
+    pub(crate) fn pipeline(&self, operation: Operation, database: &str, arguments: &[Value]) -> Result<Vec<Value>> {
+        let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
+        loop {
+            let mut connection = self.check_out(deadline).map_err(Failure::into_error)?;
+            match Self::pipeline_on(&mut connection, operation, database, arguments, deadline) {
+                Ok(results) => {
+                    self.check_in(connection);
+                    return results.into_iter().collect();
+                }
+                Err(Failure::Answer(error)) => {
+                    // Answers to the other requests may follow.
+                    self.give_up(&connection);
+                    return Err(error);
+                }
+                Err(Failure::Lost(error)) => {
+                    self.give_up(&connection);
+                    if Instant::now() + wait >= deadline {
+                        return Err(error);
+                    }
+                    std::thread::sleep(wait);
+                    wait = (wait * 2).min(RETRY_WAIT_MAX);
+                }
+            }
+        }
+    }
+
+    /// The results of requests, a group at a time, so that neither side waits for the other to read.
+    fn pipeline_on(
+        connection: &mut Connection,
+        operation: Operation,
+        database: &str,
+        arguments: &[Value],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Value>>, Failure> {
+        let mut results = Vec::with_capacity(arguments.len());
+        for group in arguments.chunks(PIPELINED_MAX) {
+            let queue = |arguments| connection.queue(operation, database, None, arguments);
+            let ids = group.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
+            connection.flush()?;
+            for id in ids {
+                match connection.result(id, deadline) {
+                    Ok((_, value)) => results.push(Ok(value)),
+                    Err(Failure::Answer(error)) => results.push(Err(error)),
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Forgets a lost connection. The lane of a write that is repeated belongs to that write, which must not meet a
+    /// later one of the same lane, so it is not used again.
+    fn give_up_lane(&self, connection: &mut Connection, repeated: Option<Lane>) {
+        if repeated.is_some_and(|lane| lane.id == connection.lane.id) {
+            connection.lane = Lane::new();
+        }
+        self.give_up(connection);
+    }
+}

@@ -1,0 +1,266 @@
+//! Subscriptions and live queries, each on a connection of its own, which is opened again when it is lost.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use stemmadb::{Change, Delta, Object, Query, Result, Selector, Sequence, Value};
+use stemmadb_wire::Operation;
+
+use crate::connection::{Answer, Connection, Failure};
+use crate::convert::{change, delta_event, missing_field, number};
+use crate::database::RemoteDatabase;
+
+/// The waits between attempts to reconnect, doubled each time.
+const RETRY_WAIT: Duration = Duration::from_millis(10);
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// A stream that lasts: its connection, the rows that arrived, and how to reconnect.
+struct LongStream {
+    database: RemoteDatabase,
+    operation: Operation,
+    connection: Option<(Connection, u32)>,
+    rows: VecDeque<Value>,
+    wait: Duration,
+    /// When the server was last heard.
+    heard: Instant,
+}
+
+/// What [`LongStream::receive`] did.
+enum Received {
+    /// Rows arrived.
+    Rows,
+    /// The deadline passed.
+    Nothing,
+    /// The connection was opened, for the first time or again.
+    Connected,
+}
+
+impl LongStream {
+    fn new(database: RemoteDatabase, operation: Operation) -> Self {
+        LongStream {
+            database,
+            operation,
+            connection: None,
+            rows: VecDeque::new(),
+            wait: RETRY_WAIT,
+            heard: Instant::now(),
+        }
+    }
+
+    fn connect(&mut self, arguments: &Value, deadline: Instant) -> Result<(), Failure> {
+        let mut connection = self.database.shared.open(deadline)?;
+        let id = connection.queue(self.operation, &self.database.name, None, arguments)?;
+        connection.flush()?;
+        self.connection = Some((connection, id));
+        self.heard = Instant::now();
+        Ok(())
+    }
+
+    /// Receives rows, and reconnects with `arguments` if the connection is lost.
+    fn receive(&mut self, arguments: &Value, deadline: Instant) -> Result<Received> {
+        let timeout = self.database.shared.options().timeout;
+        loop {
+            let Some((connection, id)) = &mut self.connection else {
+                match self.connect(arguments, Instant::now() + timeout) {
+                    Ok(()) => return Ok(Received::Connected),
+                    Err(Failure::Answer(error)) => return Err(error),
+                    // A feed goes on when the server does, however long that takes, unless the caller stops waiting.
+                    Err(Failure::Lost(_)) => {
+                        let now = Instant::now();
+                        if now >= deadline {
+                            return Ok(Received::Nothing);
+                        }
+                        std::thread::sleep(self.wait.min(deadline - now));
+                        self.wait = (self.wait * 2).min(RETRY_WAIT_MAX);
+                        continue;
+                    }
+                }
+            };
+            let silent_until = self.heard + timeout;
+            match connection.answer(*id, deadline.min(silent_until)) {
+                Ok(answer) => {
+                    self.heard = Instant::now();
+                    match answer {
+                        Some(Answer::Items(rows)) => {
+                            self.wait = RETRY_WAIT;
+                            self.rows.extend(rows);
+                            if connection.grant(*id).is_err() {
+                                self.connection = None;
+                            }
+                            return Ok(Received::Rows);
+                        }
+                        None => {
+                            if Instant::now() >= deadline {
+                                return Ok(Received::Nothing);
+                            }
+                        }
+                        Some(_) => return Err(missing_field("rows")),
+                    }
+                }
+                Err(Failure::Answer(error)) => {
+                    self.connection = None;
+                    return Err(error);
+                }
+                Err(Failure::Lost(_)) => {
+                    let now = Instant::now();
+                    if now >= deadline && now < silent_until && connection.is_open() {
+                        return Ok(Received::Nothing);
+                    }
+                    self.connection = None;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for LongStream {
+    fn drop(&mut self) {
+        if let Some((connection, id)) = &mut self.connection {
+            connection.cancel(*id);
+        }
+    }
+}
+
+/// The far future, for waits without end.
+fn never() -> Instant {
+    Instant::now() + Duration::from_secs(60 * 60 * 24 * 365)
+}
+
+/// A subscription to the changes feed of a remote database. See
+/// [`RemoteDatabase::subscribe`](crate::RemoteDatabase::subscribe).
+pub struct RemoteSubscription {
+    stream: LongStream,
+    arguments: Object,
+    /// The sequence of the last returned change.
+    reached: Sequence,
+}
+
+impl RemoteSubscription {
+    pub(crate) fn new(database: RemoteDatabase, since: Sequence) -> Self {
+        let stream = LongStream::new(database, Operation::Subscribe);
+        RemoteSubscription { stream, arguments: Object::new(), reached: since }
+    }
+
+    /// Whether to return the documents, too.
+    #[must_use]
+    pub fn documents(mut self, documents: bool) -> Self {
+        self.arguments.insert("documents", documents);
+        self
+    }
+
+    /// Returns only changes of these documents.
+    #[must_use]
+    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
+        self.arguments.insert("ids", ids.into_iter().map(|id| Value::from(id.into())).collect::<Vec<_>>());
+        self
+    }
+
+    /// Returns only changes of documents that match.
+    ///
+    /// # Errors
+    /// `Invalid` if the selector is malformed.
+    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
+        self.arguments.insert("selector", selector.to_value()?);
+        Ok(self)
+    }
+
+    /// The sequence of the last change that was returned, after which the feed continues.
+    pub fn reached(&self) -> Sequence {
+        self.reached
+    }
+
+    /// Waits for the next change.
+    ///
+    /// # Errors
+    /// `NotFound` if the database does not exist; `Forbidden` if the user may not read it any more.
+    pub fn next_change(&mut self) -> Result<Option<Change>> {
+        self.next_until(never())
+    }
+
+    /// As [`RemoteSubscription::next_change`]; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`RemoteSubscription::next_change`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>> {
+        self.next_until(Instant::now() + timeout)
+    }
+
+    fn next_until(&mut self, deadline: Instant) -> Result<Option<Change>> {
+        loop {
+            if let Some(row) = self.stream.rows.pop_front() {
+                let change = change(&self.stream.database.shared.factory, &row)?;
+                self.reached = change.sequence;
+                return Ok(Some(change));
+            }
+            // The rows that arrived were returned, so the feed continues after the last one.
+            self.arguments.insert("since", self.reached.get());
+            let arguments = Value::Object(self.arguments.clone());
+            if let Received::Nothing = self.stream.receive(&arguments, deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Iterator for RemoteSubscription {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_change().transpose()
+    }
+}
+
+/// A live query on a remote database. See [`RemoteDatabase::watch`](crate::RemoteDatabase::watch).
+pub struct RemoteWatch {
+    stream: LongStream,
+    arguments: Value,
+}
+
+impl RemoteWatch {
+    pub(crate) fn new(database: RemoteDatabase, query: &Query) -> Result<Self> {
+        let arguments: Object = [("query", query.to_value()?)].into_iter().collect();
+        let arguments = Value::Object(arguments);
+        let mut stream = LongStream::new(database, Operation::Watch);
+        let deadline = stream.database.shared.deadline();
+        stream.receive(&arguments, deadline)?;
+        Ok(RemoteWatch { stream, arguments })
+    }
+
+    /// Waits for the next delta. The first one, and the first one after a lost connection, is the whole result:
+    /// [`Delta::is_first`].
+    ///
+    /// # Errors
+    /// `Invalid` for a query that can't be watched; `Forbidden` if the user may not read the database any more.
+    pub fn next_delta(&mut self) -> Result<Option<Delta>> {
+        self.next_until(never())
+    }
+
+    /// As [`RemoteWatch::next_delta`]; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`RemoteWatch::next_delta`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Delta>> {
+        self.next_until(Instant::now() + timeout)
+    }
+
+    fn next_until(&mut self, deadline: Instant) -> Result<Option<Delta>> {
+        loop {
+            let end = self.stream.rows.iter().position(|row| row.get("seq").is_some());
+            if let Some(end) = end {
+                let rows: Vec<_> = self.stream.rows.drain(..=end).collect();
+                let (last, events) = rows.split_last().ok_or_else(|| missing_field("seq"))?;
+                let factory = &self.stream.database.shared.factory;
+                let event = |row: &Value| delta_event(factory, row)?.ok_or_else(|| missing_field("event"));
+                let events = events.iter().map(event).collect::<Result<Vec<_>>>()?;
+                let is_first = last.get("first").and_then(Value::as_bool).unwrap_or(false);
+                return Ok(Some(Delta::of_events(Sequence::new(number(last, "seq")?), is_first, events)));
+            }
+            match self.stream.receive(&self.arguments, deadline)? {
+                Received::Nothing => return Ok(None),
+                // An incomplete delta of the lost connection is superseded by the first of the new one.
+                Received::Connected => self.stream.rows.clear(),
+                Received::Rows => {}
+            }
+        }
+    }
+}

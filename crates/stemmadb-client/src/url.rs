@@ -1,0 +1,128 @@
+//! URLs of servers and databases.
+
+use std::path::PathBuf;
+
+use percent_encoding::percent_decode_str;
+use stemmadb::{Error, Result};
+use stemmadb_wire::Credentials;
+
+/// The port if a URL names none.
+pub(crate) const PORT: u16 = 5985;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp { host: String, port: u16, is_encrypted: bool },
+    Unix(PathBuf),
+}
+
+/// A parsed URL.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ServerUrl {
+    pub(crate) address: Address,
+    pub(crate) credentials: Credentials,
+    /// The database that the path names.
+    pub(crate) database: Option<String>,
+}
+
+fn wrong(url: &str, why: &str) -> Error {
+    // The password must not get into logs.
+    let shown = match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => format!("{}://…{}", &url[..scheme], &url[at..]),
+        _ => url.to_owned(),
+    };
+    Error::invalid(format!("`{shown}` {why}")).with_hint(
+        "stemma://user:password@host:5985/database, stemma+tls://… or stemma+unix:///path/to/socket?database=name",
+    )
+}
+
+fn decode(url: &str, text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| wrong(url, "is not UTF-8"))?;
+    Ok(decoded.into_owned())
+}
+
+impl ServerUrl {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong(url, "is not a URL"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut is_encrypted = match scheme {
+            "stemma" | "stemma+unix" => false,
+            "stemma+tls" => true,
+            _ => return Err(wrong(url, "has a scheme that the client doesn't know")),
+        };
+        let (mut database, mut credentials) = (None, Credentials::Anonymous);
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match (name, value) {
+                ("database", name) => database = Some(decode(url, name)?),
+                ("tls", "1" | "true" | "") => is_encrypted = true,
+                ("tls", "0" | "false") => is_encrypted = false,
+                ("token", token) => credentials = Credentials::Token(decode(url, token)?),
+                _ => return Err(wrong(url, &format!("has the unknown parameter `{name}`"))),
+            }
+        }
+        let (authority, path) = match rest.find('/') {
+            Some(at) => (&rest[..at], &rest[at + 1..]),
+            None => (rest, ""),
+        };
+        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        if let Some(user) = user {
+            let (user, password) = user.split_once(':').unwrap_or((user, ""));
+            credentials = Credentials::Password { user: decode(url, user)?, password: decode(url, password)? };
+        }
+        if scheme == "stemma+unix" {
+            if !host.is_empty() || path.is_empty() {
+                return Err(wrong(url, "needs an absolute path"));
+            }
+            let address = Address::Unix(PathBuf::from(format!("/{}", decode(url, path)?)));
+            return Ok(ServerUrl { address, credentials, database });
+        }
+        if !path.is_empty() {
+            database = Some(decode(url, path)?);
+        }
+        let (host, port) = host_and_port(host).ok_or_else(|| wrong(url, "has no host, or a bad port"))?;
+        Ok(ServerUrl { address: Address::Tcp { host, port, is_encrypted }, credentials, database })
+    }
+}
+
+fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':').map_or((rest.is_empty()).then_some(PORT), |port| port.parse().ok())?)
+        }
+        None => match text.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (text, PORT),
+        },
+    };
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_parsed() {
+        let parse = |url: &str| ServerUrl::parse(url).unwrap();
+        let tcp = |host: &str, port, is_encrypted| Address::Tcp { host: host.to_owned(), port, is_encrypted };
+        let url = parse("stemma://ada:p%40ss@db.example:77/shop");
+        assert_eq!(url.address, tcp("db.example", 77, false));
+        assert_eq!(url.credentials, Credentials::Password { user: "ada".into(), password: "p@ss".into() });
+        assert_eq!(url.database.as_deref(), Some("shop"));
+        assert_eq!(parse("stemma+tls://[::1]").address, tcp("::1", PORT, true));
+        assert_eq!(parse("stemma://h?tls=1&token=t").address, tcp("h", PORT, true));
+        let unix = parse("stemma+unix:///run/stemma.sock?database=a%2Fb");
+        assert_eq!((unix.address, unix.database.as_deref()), (Address::Unix("/run/stemma.sock".into()), Some("a/b")));
+        for bad in ["shop", "http://h", "stemma://", "stemma://h:x", "stemma+unix://h/x", "stemma://h?x=1"] {
+            assert!(ServerUrl::parse(bad).is_err(), "{bad}");
+        }
+        let error = ServerUrl::parse("ftp://ada:geheim@h").unwrap_err();
+        assert!(!error.message().contains("geheim"), "{error}");
+    }
+}

@@ -1,0 +1,369 @@
+//! Lost connections, hostile peers, rights, and limits.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Selector, Sequence, Value, field};
+use stemmadb_client::{Client, ClientOptions, Credentials};
+use support::{CuttingProxy, PATIENCE, TestServer, Transport, wait_until};
+
+fn root() -> Credentials {
+    Credentials::Password { user: "root".into(), password: "geheim".into() }
+}
+
+/// A connection is cut after each number of bytes of a conversation. The client goes on, and each write is applied once.
+#[test]
+fn connection_cut_at_every_byte_loses_and_repeats_nothing() {
+    let server = TestServer::start(Transport::Tcp);
+    server.client().create_database("shop").unwrap();
+    let proxy = CuttingProxy::start(server.address());
+    let url = format!("stemma://{}", proxy.address);
+    let mut expected = 0;
+    let mut byte_count = 1;
+    loop {
+        let cuts = proxy.cut_count.load(Ordering::SeqCst);
+        proxy.budget.store(byte_count, Ordering::SeqCst);
+        let client = Client::connect_with(&url, ClientOptions::new().timeout(PATIENCE).credentials(root()));
+        let client = match client {
+            Ok(client) => client,
+            // The first connection of a client is not repeated.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                byte_count += 1;
+                continue;
+            }
+        };
+        let db = client.database("shop");
+        db.upsert("counter", &json!({"n": expected})).unwrap();
+        db.update("counter", &Patch::new().increment("n", 1)).unwrap();
+        expected += 1;
+        let id = format!("d{byte_count}");
+        db.insert(&id, &json!({"n": byte_count})).unwrap();
+        let counter = db.get("counter").unwrap().unwrap();
+        assert_eq!(counter.get("n").unwrap(), Some(expected.into()), "after {byte_count} bytes");
+        // Each write made one revision.
+        assert_eq!(u64::from(counter.revision().generation()), 2 * expected, "after {byte_count} bytes");
+        drop(client);
+        proxy.budget.store(usize::MAX, Ordering::SeqCst);
+        if proxy.cut_count.load(Ordering::SeqCst) == cuts {
+            // The conversation has fewer bytes.
+            break;
+        }
+        byte_count += 1;
+    }
+    assert!(byte_count > 300, "{byte_count}");
+}
+
+#[test]
+fn client_goes_on_when_the_server_restarts() {
+    let mut server = TestServer::start(Transport::Tcp);
+    let client = server.client();
+    let db = client.create_database("shop").unwrap();
+    let mut feed = db.subscribe(Sequence::ZERO);
+    db.insert("0", &json!({})).unwrap();
+    assert_eq!(feed.next_within(PATIENCE).unwrap().unwrap().id.as_str(), "0");
+    for round in 1..=5 {
+        server.stop();
+        let (id, writer) = (round.to_string(), db.clone());
+        let written = id.clone();
+        let writing = std::thread::spawn(move || writer.insert(&written, &json!({"round": round})));
+        server.restart();
+        writing.join().unwrap().unwrap();
+        assert!(db.get(&id).unwrap().is_some());
+        // The feed resumes after the last change: nothing is missing, nothing is repeated.
+        assert_eq!(feed.next_within(PATIENCE).unwrap().unwrap().id.as_str(), id);
+    }
+    assert_eq!(db.find(Selector::everything()).count().unwrap(), 6);
+}
+
+#[test]
+fn call_ends_at_its_timeout_if_no_server_answers() {
+    let mut server = TestServer::start(Transport::Tcp);
+    let client = server.client_with(server.options().timeout(Duration::from_millis(300)));
+    let db = client.create_database("shop").unwrap();
+    server.stop();
+    let begun = Instant::now();
+    assert_eq!(db.get("a").unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(begun.elapsed() < PATIENCE);
+    assert_eq!(Client::connect(&server.url("")).map(|_| ()).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// Sends bytes; returns whether the server closed the connection.
+fn is_closed_after(server: &TestServer, bytes: &[u8]) -> bool {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).ok();
+    stream.shutdown(std::net::Shutdown::Write).ok();
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+fn hello() -> Vec<u8> {
+    let hello = stemmadb_wire::Hello { versions: (1, 1), encoding: stemmadb_wire::Encoding::Json, credentials: root() };
+    let mut bytes = Vec::new();
+    stemmadb_wire::write_frame(&mut bytes, stemmadb_wire::FrameKind::Hello, 0, |out| hello.write(out));
+    bytes
+}
+
+#[test]
+fn hostile_bytes_close_only_their_own_connection() {
+    let server = TestServer::start(Transport::Tcp);
+    let client = server.client();
+    let db = client.create_database("shop").unwrap();
+    db.insert("a", &json!({})).unwrap();
+    let frame = |kind: u8, payload: &[u8]| {
+        let mut bytes = u32::try_from(payload.len() + 5).unwrap().to_le_bytes().to_vec();
+        bytes.push(kind);
+        bytes.extend_from_slice(&1u32.to_le_bytes());
+        bytes.extend_from_slice(payload);
+        bytes
+    };
+    let mut cases = vec![
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        vec![0xff; 100],
+        vec![0; 100],
+        frame(1, b"stemma\r\n"),
+        frame(3, &[16, 0, 0]),
+        hello()[..20].to_vec(),
+    ];
+    for tail in
+        [vec![0xff; 64], frame(1, b""), frame(2, b""), frame(4, b"{}"), frame(11, b"x"), frame(8, b"x"), frame(99, b"")]
+    {
+        cases.push([hello(), tail].concat());
+    }
+    for case in &cases {
+        assert!(is_closed_after(&server, case), "{case:?}");
+        assert!(db.get("a").unwrap().is_some());
+    }
+    // Malformed requests are answered; the connection goes on.
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&hello()).unwrap();
+    let mut frames = stemmadb_wire::FrameBuffer::new(1 << 20);
+    let mut next_kind = |stream: &mut TcpStream| loop {
+        if let Some(frame) = frames.next_frame().unwrap() {
+            return frame.kind;
+        }
+        let mut buffer = [0; 1024];
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "the connection was closed");
+        frames.extend(&buffer[..count]);
+    };
+    assert_eq!(next_kind(&mut stream), stemmadb_wire::FrameKind::Welcome);
+    for payload in [&b""[..], &[255, 0, 0], &[16, 9, 0], &[16, 0, 200], b"\x10\0\x04shop{", b"\x10\0\x04shop{\"id\":1}"]
+    {
+        stream.write_all(&frame(3, payload)).unwrap();
+        assert_eq!(next_kind(&mut stream), stemmadb_wire::FrameKind::Error, "{payload:?}");
+    }
+    stream.write_all(&frame(3, b"\x10\0\x04shop{\"id\":\"a\"}")).unwrap();
+    assert_eq!(next_kind(&mut stream), stemmadb_wire::FrameKind::Reply);
+}
+
+/// A generator of numbers that always returns the same ones.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+#[test]
+fn random_frames_do_no_harm() {
+    let server = TestServer::start(Transport::Tcp);
+    let client = server.client();
+    let db = client.create_database("shop").unwrap();
+    db.insert("a", &json!({"n": 1})).unwrap();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for case in 0..300 {
+        let mut bytes = hello();
+        for _ in 0..random.next() % 8 {
+            let operation = stemmadb_wire::Operation::ALL[random.next() as usize % stemmadb_wire::Operation::ALL.len()];
+            let arguments: Value = [
+                r#"{"id":"a"}"#,
+                r#"{"query":{"selector":{}}}"#,
+                r#"{"since":0}"#,
+                r#"{"edits":[{"op":"upsert","id":"r","body":{}}]}"#,
+                "null",
+            ][random.next() as usize % 5]
+                .parse()
+                .unwrap();
+            let kind = match random.next() % 4 {
+                0 => stemmadb_wire::FrameKind::Cancel,
+                _ => stemmadb_wire::FrameKind::Request,
+            };
+            // Databases are neither created nor deleted.
+            let name = if operation == stemmadb_wire::Operation::DeleteDatabase { "none" } else { "shop" };
+            stemmadb_wire::write_frame(&mut bytes, kind, random.next() as u32 % 4, |out| {
+                stemmadb_wire::Request::write(operation, name, None, &arguments, stemmadb_wire::Encoding::Json, out);
+            });
+        }
+        // Some bytes behind the handshake change.
+        let start = hello().len();
+        for _ in 0..random.next() % 4 {
+            if bytes.len() > start {
+                let at = start + random.next() as usize % (bytes.len() - start);
+                bytes[at] = random.next() as u8;
+            }
+        }
+        // A changed byte may have made a request to delete the database: then it is created again.
+        is_closed_after(&server, &bytes);
+        if case % 50 == 0 {
+            wait_until("the server answers", || client.ping().is_ok());
+        }
+    }
+    client.ping().unwrap();
+}
+
+#[test]
+fn rights_are_those_of_http() {
+    let server = TestServer::start(Transport::Tcp);
+    let root = server.client();
+    let db = root.create_database("shop").unwrap();
+    db.insert("a", &json!({})).unwrap();
+    let forbidden = |result: Result<(), stemmadb::Error>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Forbidden);
+    // By default nobody but administrators may do anything.
+    let anonymous = Client::connect_with(&server.url(""), server.options()).unwrap();
+    let shop = anonymous.database("shop");
+    forbidden(shop.get("a").map(drop));
+    forbidden(shop.find(Selector::everything()).count().map(drop));
+    forbidden(shop.insert("b", &json!({})).map(drop));
+    forbidden(shop.bulk(vec![]).map(drop));
+    forbidden(shop.changes(Sequence::ZERO).run().map(drop));
+    forbidden(shop.subscribe(Sequence::ZERO).next_within(PATIENCE).map(drop));
+    forbidden(shop.watch(field("a").eq(1)).and_then(|mut watch| watch.next_within(PATIENCE).map(drop)));
+    forbidden(shop.sequence().map(drop));
+    forbidden(shop.transact().commit().map(drop));
+    forbidden(anonymous.databases().map(drop));
+    forbidden(anonymous.create_database("mine").map(drop));
+    forbidden(anonymous.delete_database("shop"));
+    // A user may read their own document, and nothing else.
+    let users = root.database("_users");
+    if users.sequence().is_err() {
+        root.create_database("_users").unwrap();
+    }
+    for name in ["ada", "bob"] {
+        let user = json!({"name": name, "type": "user", "roles": [], "password": "secret"});
+        users.insert(&format!("org.couchdb.user:{name}"), &user).unwrap();
+    }
+    let stored = users.get("org.couchdb.user:ada").unwrap().unwrap();
+    assert_eq!(stored.get("password").unwrap(), None, "passwords are hashed");
+    let ada = Client::connect_with(&server.url("ada:secret@"), server.options()).unwrap();
+    assert!(ada.database("_users").get("org.couchdb.user:ada").unwrap().is_some());
+    assert_eq!(ada.database("_users").get("org.couchdb.user:bob").unwrap_err().kind(), ErrorKind::NotFound);
+    forbidden(ada.database("_users").find(Selector::everything()).count().map(drop));
+    forbidden(ada.database("shop").get("a").map(drop));
+    for credentials in ["ada:wrong@", "nobody:secret@"] {
+        let refused = Client::connect_with(&server.url(credentials), server.options());
+        assert_eq!(refused.map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden, "{credentials}");
+    }
+    let token = ClientOptions::new().credentials(Credentials::Token("stemma_a_b".into()));
+    assert_eq!(Client::connect_with(&server.url(""), token).map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
+}
+
+#[test]
+fn running_query_is_cancelled_on_the_server() {
+    let server = TestServer::start(Transport::Tcp);
+    let db = server.client().create_database("shop").unwrap();
+    let text = "x".repeat(10_000);
+    let edits = (0..400).map(|n| Edit::Insert {
+        id: DocumentId::new(format!("{n}")).unwrap(),
+        body: Value::from_serialize(&json!({"text": text})).unwrap(),
+    });
+    db.bulk(edits.collect()).unwrap();
+    let cancellation = stemmadb::Cancellation::new();
+    let mut rows = db.find(Selector::everything()).cancelled_by(&cancellation).run().unwrap();
+    assert!(rows.next().unwrap().is_ok());
+    cancellation.cancel();
+    let failed = rows.find_map(Result::err);
+    assert_eq!(failed.map(|error| error.kind()), Some(ErrorKind::Stopped));
+}
+
+#[test]
+fn transactions_in_one_round_trip_are_atomic() {
+    let server = TestServer::start(Transport::Tcp);
+    let db = server.client().create_database("shop").unwrap();
+    let first = db.insert("stock", &json!({"n": 5})).unwrap();
+    let order = |id: &str| Edit::Insert {
+        id: DocumentId::new(id).unwrap(),
+        body: Value::from_serialize(&json!({"kind": "order"})).unwrap(),
+    };
+    let take = || Edit::Update {
+        id: DocumentId::new("stock").unwrap(),
+        revision: None,
+        patch: Patch::new().increment("n", -1),
+    };
+    let sell = |id: &str, revision| {
+        let transaction = db.transact().check("stock", Some(revision)).check(id, None);
+        transaction
+            .check_count(field("kind").eq("order"), 0)
+            .unwrap()
+            .edit(take())
+            .unwrap()
+            .edit(order(id))
+            .unwrap()
+            .commit()
+    };
+    let revisions = sell("o1", &first).unwrap();
+    assert_eq!(revisions.len(), 2);
+    assert_eq!(sell("o2", &first).unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(db.get("o2").unwrap().is_none());
+    assert_eq!(db.get("stock").unwrap().unwrap().get("n").unwrap(), Some(4.into()));
+}
+
+#[test]
+fn pipelined_reads_return_in_order() {
+    let server = TestServer::start(Transport::Tcp);
+    let db = server.client().create_database("shop").unwrap();
+    for n in 0..10 {
+        db.insert(&n.to_string(), &json!({"n": n})).unwrap();
+    }
+    let ids: Vec<_> = (0..500).map(|n| (n % 11).to_string()).collect();
+    let found = db.get_pipelined(&ids).unwrap();
+    for (id, found) in ids.iter().zip(found) {
+        assert_eq!(found.map(|found| found.id().to_string()), (id != "10").then(|| id.clone()));
+    }
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused() {
+    let server = TestServer::start_with(Transport::Tcp, |config| config.wire.connection_count = 2);
+    let first = server.client();
+    let second = server.client();
+    let refused = Client::connect_with(&server.url(""), server.options().timeout(Duration::from_secs(1)));
+    let refused = refused.map(|_| ()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert!(refused.hint().unwrap().contains("wire.connection_count"), "{refused:?}");
+    drop(first);
+    second.ping().unwrap();
+    let again = || Client::connect_with(&server.url(""), server.options().credentials(root())).is_ok();
+    wait_until("a connection is free", again);
+}
+
+#[test]
+fn silent_and_slow_peers_are_cut_off() {
+    let server = TestServer::start_with(Transport::Tcp, |config| {
+        config.limits.handshake_timeout = Duration::from_millis(100);
+        config.limits.stall_timeout = Duration::from_millis(100);
+        config.wire.idle_timeout = Duration::from_millis(200);
+    });
+    for bytes in [Vec::new(), hello()[..10].to_vec(), hello(), [hello(), vec![50, 0, 0, 0, 3, 1]].concat()] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
+        assert!(ended.is_ok() || ended.unwrap_err().kind() == std::io::ErrorKind::ConnectionReset);
+    }
+}

@@ -1,0 +1,148 @@
+//! Idempotent writes. A client numbers the writes of each of its lanes; the last number and its result are stored in a
+//! `_local` document with the write itself, so that a repeated request returns the result instead of writing again.
+//!
+//! A lane has one such document, whatever the number of its writes. Those of lanes that were not used for a day are
+//! removed.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
+use stemmadb::{Database, Error, Object, Value};
+use stemmadb_wire::WriteKey;
+
+use super::failure::Result;
+
+/// The prefix of the ids.
+const PREFIX: &str = "_local/wire/";
+/// How long the record of a lane is kept after its last write, in seconds.
+const KEPT_SECONDS: u64 = 24 * 60 * 60;
+/// The interval between removals.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// The most lanes whose last number is remembered.
+const KNOWN_MAX: usize = 10_000;
+/// Writes of different lanes rarely share one of these locks.
+const LOCK_COUNT: usize = 256;
+
+/// The lanes of a database.
+pub(super) struct Lanes {
+    /// Held while a write of a lane runs: a repeated request waits for the first one.
+    locks: Vec<Mutex<()>>,
+    /// The last number of each lane that wrote since the database was opened.
+    known: Mutex<HashMap<[u8; 16], u64>>,
+    swept: Mutex<Option<Instant>>,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Lanes {
+            locks: (0..LOCK_COUNT).map(|_| Mutex::default()).collect(),
+            known: Mutex::default(),
+            swept: Mutex::default(),
+        }
+    }
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The id of the document of a lane.
+pub(super) fn record_id(key: &WriteKey) -> String {
+    let hex: String = key.lane.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{PREFIX}{hex}")
+}
+
+/// The document of a lane after a write.
+pub(super) fn record(key: &WriteKey, result: &Value) -> Value {
+    let mut object = Object::new();
+    object.insert("number", key.number);
+    object.insert("at", now_seconds());
+    object.insert("result", result.clone());
+    Value::Object(object)
+}
+
+impl Lanes {
+    /// Locks the lane of a write.
+    pub(super) fn lock(&self, key: &WriteKey) -> MutexGuard<'_, ()> {
+        self.locks[usize::from(key.lane[0]) % LOCK_COUNT].lock()
+    }
+
+    /// The result of the write, if it was written before. The lane must be locked.
+    ///
+    /// # Errors
+    /// `Invalid` if a later write of the lane was written.
+    pub(super) fn earlier_result(&self, database: &Database, key: &WriteKey) -> Result<Option<Value>> {
+        let known = self.known.lock().get(&key.lane).copied();
+        if known.is_some_and(|last| last < key.number) {
+            return Ok(None);
+        }
+        let Some((_, stored)) = database.local_documents().get(&record_id(key))? else { return Ok(None) };
+        match stored.get("number").and_then(Value::as_u64) {
+            Some(number) if number == key.number => Ok(Some(stored.get("result").cloned().unwrap_or_default())),
+            Some(number) if number > key.number => Err(Error::invalid(format!(
+                "the write {} of this lane was followed by {number}: its result is no longer known",
+                key.number
+            ))
+            .with_hint("have one write of a lane under way at a time")
+            .into()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Remembers a write that was written, and removes old records now and then.
+    pub(super) fn note(&self, database: &Database, key: &WriteKey) {
+        {
+            let mut known = self.known.lock();
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(key.lane, key.number);
+        }
+        let mut swept = self.swept.lock();
+        if swept.is_some_and(|at| at.elapsed() < SWEEP_INTERVAL) {
+            return;
+        }
+        *swept = Some(Instant::now());
+        drop(swept);
+        // What can't be removed now is removed later.
+        sweep(database, now_seconds()).ok();
+    }
+}
+
+/// Removes the records of lanes that were last used more than a day before `now`.
+fn sweep(database: &Database, now: u64) -> Result<u64> {
+    let locals = database.with_durability(stemmadb::Durability::None);
+    let mut count = 0;
+    for (id, record) in database.local_documents().list(PREFIX)? {
+        let at = record.get("at").and_then(Value::as_u64).unwrap_or(0);
+        if at.saturating_add(KEPT_SECONDS) < now {
+            locals.local_documents().delete(&id, None)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_unused_lanes_are_removed() {
+        let database = Database::in_memory();
+        let keys = [1, 2].map(|lane| WriteKey { lane: [lane; 16], number: 5 });
+        for key in &keys {
+            database.local_documents().put(&record_id(key), None, &record(key, &Value::from("1-a"))).unwrap();
+        }
+        let lanes = Lanes::default();
+        assert_eq!(lanes.earlier_result(&database, &keys[0]).unwrap(), Some(Value::from("1-a")));
+        let next = WriteKey { number: 6, ..keys[0] };
+        assert_eq!(lanes.earlier_result(&database, &next).unwrap(), None);
+        let previous = WriteKey { number: 4, ..keys[0] };
+        assert_eq!(lanes.earlier_result(&database, &previous).unwrap_err().0.kind(), stemmadb::ErrorKind::Invalid);
+        assert_eq!(sweep(&database, now_seconds()).unwrap(), 0);
+        assert_eq!(sweep(&database, now_seconds() + KEPT_SECONDS + 60).unwrap(), 2);
+        assert_eq!(lanes.earlier_result(&database, &keys[0]).unwrap(), None);
+    }
+}

@@ -1,0 +1,22 @@
+//! The wire protocol: the library's interface for clients over TCP, TLS and Unix sockets.
+//!
+//! The thread that reads a request executes it and sends the result; no other thread is woken. If a request takes
+//! longer than a few milliseconds, or streams for long, another thread takes over reading ([`monitor`]), so that the
+//! client can cancel it and send others. Rights are those of the HTTP routes that do the same ([`rights`]).
+
+mod call;
+mod connection;
+mod failure;
+mod handshake;
+mod lanes;
+mod monitor;
+mod operations;
+mod poll;
+mod pool;
+mod rights;
+mod rows;
+mod running;
+mod server;
+mod transport;
+
+pub(crate) use server::WireServer;

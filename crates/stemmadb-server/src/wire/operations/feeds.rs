@@ -1,0 +1,169 @@
+//! The changes feed, subscriptions and live queries.
+
+use std::time::{Duration, Instant};
+
+use stemmadb::{Change, DeltaEvent, Error, Object, Query, Selector, Sequence, Value};
+use stemmadb_wire::{FrameKind, write_frame};
+
+use super::super::call::{Call, object};
+use super::super::failure::Result;
+use super::super::rights::RightsOf;
+use super::super::rows::{RowStream, STREAM_CHECK, document_value};
+use crate::error::Failure;
+
+/// How often a stream without changes shows the client that the connection lives.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+fn since(call: &Call<'_>) -> Result<Sequence> {
+    Ok(Sequence::new(call.optional_number("since")?.unwrap_or(0)))
+}
+
+fn ids(call: &Call<'_>) -> Result<Option<Vec<String>>> {
+    if call.arguments.get("ids").is_none() {
+        return Ok(None);
+    }
+    let id = |id: &Value| id.as_str().map(str::to_owned);
+    let ids = call.list("ids")?.iter().map(id).collect::<Option<Vec<_>>>();
+    Ok(Some(ids.ok_or_else(|| Error::invalid("`ids` is an array of strings"))?))
+}
+
+fn selector(call: &Call<'_>) -> Result<Option<Selector>> {
+    Ok(call.arguments.get("selector").map(Selector::parse).transpose()?)
+}
+
+fn change_value(change: &Change) -> Result<Value> {
+    let mut row = Object::new();
+    row.insert("seq", change.sequence.get());
+    row.insert("id", change.id.as_str());
+    row.insert("rev", change.revision.to_string());
+    if change.deleted {
+        row.insert("deleted", true);
+    }
+    if change.leaves.len() > 1 {
+        row.insert("leaves", change.leaves.iter().map(|leaf| Value::from(leaf.to_string())).collect::<Vec<_>>());
+    }
+    if let Some(document) = &change.document {
+        row.insert("document", document_value(document, &document.attachments()?)?);
+    }
+    Ok(Value::Object(row))
+}
+
+fn add(rows: &mut RowStream<'_>, row: &Value) -> Result<()> {
+    rows.add(|encoding, out| {
+        encoding.write(row, out);
+        Ok(())
+    })
+}
+
+/// Streams the changes after a sequence, up to the newest.
+pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Changes, None)?;
+    let mut changes = served.database().changes(since(call)?)?.documents(call.flag("documents"));
+    if let Some(limit) = call.optional_number("limit")? {
+        changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    if call.flag("descending") {
+        changes = changes.descending(true);
+    }
+    if let Some(ids) = ids(call)? {
+        changes = changes.ids(ids);
+    }
+    if let Some(selector) = selector(call)? {
+        changes = changes.selector(&selector)?;
+    }
+    let last = changes.last_sequence();
+    let mut rows = RowStream::new(call);
+    for change in changes.run() {
+        add(&mut rows, &change_value(&change?)?)?;
+    }
+    Ok(rows.finish(&[("last", last.get().into())]))
+}
+
+/// Shows the client that the connection lives, if nothing else was sent for a while.
+struct Heartbeat(Instant);
+
+impl Heartbeat {
+    fn beat(&mut self, call: &Call<'_>) -> Result<()> {
+        if self.0.elapsed() < HEARTBEAT {
+            return Ok(());
+        }
+        self.0 = Instant::now();
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, FrameKind::Ping, 0, |_| ());
+        call.connection.send(&bytes)
+    }
+}
+
+/// Streams the changes after a sequence, and then each new one, until it is cancelled.
+pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Changes, None)?;
+    let mut subscription = served.database().subscribe(since(call)?).documents(call.flag("documents"));
+    if let Some(ids) = ids(call)? {
+        subscription = subscription.ids(ids);
+    }
+    if let Some(selector) = selector(call)? {
+        subscription = subscription.selector(&selector)?;
+    }
+    call.release_reading();
+    let mut rows = RowStream::new(call);
+    let mut heartbeat = Heartbeat(Instant::now());
+    loop {
+        let Some(change) = subscription.next_within(STREAM_CHECK)? else {
+            if served.is_closed() {
+                return Err(Error::closed("the database was closed").into());
+            }
+            call.check_stream(RightsOf::Changes)?;
+            heartbeat.beat(call)?;
+            continue;
+        };
+        add(&mut rows, &change_value(&change)?)?;
+        // What is there already is sent together.
+        while let Some(change) = subscription.next_within(Duration::ZERO)? {
+            add(&mut rows, &change_value(&change)?)?;
+        }
+        rows.send()?;
+        heartbeat.0 = Instant::now();
+    }
+}
+
+/// Streams the result of a query, and then its changes: events, and after those of a transaction a row with its
+/// sequence.
+pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Watch, None)?;
+    let _permit = call.server.state.watches.clone().try_acquire_owned().map_err(|_| {
+        let reason = "The server has as many live queries as limits.watch_count allows.";
+        Failure::unavailable(reason, Duration::from_secs(10))
+    })?;
+    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+    let mut watch = served.database().watch(Query::parse(query)?)?;
+    call.release_reading();
+    let mut rows = RowStream::new(call);
+    let mut heartbeat = Heartbeat(Instant::now());
+    loop {
+        let Some(delta) = watch.next_within(STREAM_CHECK)? else {
+            if served.is_closed() {
+                return Err(Error::closed("the database was closed").into());
+            }
+            call.check_stream(RightsOf::Watch)?;
+            heartbeat.beat(call)?;
+            continue;
+        };
+        for event in delta.events() {
+            let row = match event? {
+                DeltaEvent::Added(document) => {
+                    object([("added", document_value(&document, &document.attachments()?)?)])
+                }
+                DeltaEvent::Changed(document) => {
+                    object([("changed", document_value(&document, &document.attachments()?)?)])
+                }
+                DeltaEvent::Removed { id, deleted } => {
+                    object([("removed", id.as_str().into()), ("deleted", deleted.into())])
+                }
+            };
+            add(&mut rows, &row)?;
+        }
+        add(&mut rows, &object([("seq", delta.sequence().get().into()), ("first", delta.is_first().into())]))?;
+        rows.send()?;
+        heartbeat.0 = Instant::now();
+    }
+}

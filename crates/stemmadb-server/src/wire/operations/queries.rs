@@ -1,0 +1,120 @@
+//! Queries: rows, counts, figures, plans.
+
+use std::time::Duration;
+
+use stemmadb::{Aggregation, Error, Find, Query, Value};
+
+use super::super::call::{Call, object};
+use super::super::failure::Result;
+use super::super::rights::RightsOf;
+use super::super::rows::{RowStream, write_document};
+use crate::directory::ServedDatabase;
+
+/// The query of the request, with its limits and the server's.
+fn query(call: &Call<'_>) -> Result<Query> {
+    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+    let mut query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
+    if let Some(time) = time_limit(call)? {
+        query = query.time_limit(time);
+    }
+    if let Some(count) = call.optional_number("rows_max")? {
+        query = query.rows_max(count);
+    }
+    if let Some(bytes) = call.optional_number("memory_max")? {
+        query = query.memory_max(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    Ok(query)
+}
+
+/// The shorter of the client's time limit and the server's.
+fn time_limit(call: &Call<'_>) -> Result<Option<Duration>> {
+    let requested = call.optional_number("time_ms")?.map(Duration::from_millis);
+    let configured = call.server.state.config.limits.query_time;
+    Ok(requested.into_iter().chain(configured).min())
+}
+
+fn find_on(call: &Call<'_>, served: &ServedDatabase) -> Result<Find> {
+    Ok(served.database().find(query(call)?))
+}
+
+/// Streams the rows of a query: documents, ids or values.
+pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Find, None)?;
+    let find = find_on(call, &served)?;
+    let mut rows = RowStream::new(call);
+    let (token, documents_read) = match call.optional_text("shape").unwrap_or("documents") {
+        "documents" => {
+            let mut found = find.run()?;
+            for document in found.by_ref() {
+                let document = document?;
+                rows.add(|encoding, out| write_document(&document, encoding, out))?;
+            }
+            (found.token()?, found.documents_read())
+        }
+        "ids" => {
+            let mut found = find.ids()?;
+            for id in found.by_ref() {
+                let id = Value::from(id?.as_str());
+                rows.add(|encoding, out| {
+                    encoding.write(&id, out);
+                    Ok(())
+                })?;
+            }
+            (found.token()?, found.documents_read())
+        }
+        "values" => {
+            let mut found = find.values()?;
+            for value in found.by_ref() {
+                let value = value?;
+                rows.add(|encoding, out| {
+                    encoding.write(&value, out);
+                    Ok(())
+                })?;
+            }
+            (found.token()?, found.documents_read())
+        }
+        other => return Err(Error::invalid(format!("there are no rows of shape `{other}`")).into()),
+    };
+    let token = token.map_or(Value::Null, Value::from);
+    Ok(rows.finish(&[("token", token), ("read", documents_read.into())]))
+}
+
+pub(super) fn count(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Find, None)?;
+    let count = find_on(call, &served)?.count()?;
+    Ok(call.reply(&Value::from(count)))
+}
+
+/// The distinct values of a path.
+pub(super) fn distinct(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Aggregate, None)?;
+    let values = find_on(call, &served)?.distinct(call.text("path")?)?;
+    Ok(call.reply(&Value::Array(values)))
+}
+
+/// The rows of an aggregation: an array of groups, each its key and its figures.
+pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Aggregate, None)?;
+    let request = call.arguments.get("aggregation").ok_or_else(|| Error::invalid("`aggregation` is missing"))?;
+    let mut aggregation = Aggregation::parse(request)?.cancelled_by(&call.running.cancellation);
+    if let Some(time) = time_limit(call)? {
+        aggregation = aggregation.time_limit(time);
+    }
+    let mut rows = RowStream::new(call);
+    for (key, figures) in aggregation.rows(&served.database().snapshot()?)? {
+        let row = object([("key", key), ("figures", Value::Object(figures))]);
+        rows.add(|encoding, out| {
+            encoding.write(&row, out);
+            Ok(())
+        })?;
+    }
+    Ok(rows.finish(&[]))
+}
+
+/// The plan of a query, as text.
+pub(super) fn explain(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Explain, None)?;
+    let find = find_on(call, &served)?;
+    let explanation = if call.flag("analyze") { find.explain_analyze()? } else { find.explain()? };
+    Ok(call.reply(&Value::from(explanation.to_string())))
+}

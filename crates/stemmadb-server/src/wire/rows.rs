@@ -1,0 +1,153 @@
+//! Documents and streams of rows in frames.
+
+use std::time::Duration;
+
+use stemmadb::{Attachment, Document, Object, Value};
+use stemmadb_wire::{Encoding, FrameKind, write_frame};
+
+use super::call::Call;
+use super::failure::Result;
+
+/// The bytes of rows that are sent in one frame; the last row may exceed them.
+const CHUNK_BYTES: usize = 32 * 1024;
+
+/// Appends a document: `id`, `rev`, `seq`, `body`; `deleted` if it is; `files` if it has any.
+pub(super) fn write_document(document: &Document, encoding: Encoding, out: &mut Vec<u8>) -> Result<()> {
+    let files = document.attachments()?;
+    if encoding == Encoding::Packed || !files.is_empty() || document.is_deleted() {
+        encoding.write(&document_value(document, &files)?, out);
+        return Ok(());
+    }
+    // The common case is printed without decoding the body.
+    out.extend_from_slice(b"{\"id\":");
+    Value::from(document.id().as_str()).write_json(out);
+    out.extend_from_slice(b",\"rev\":\"");
+    out.extend_from_slice(document.revision().to_string().as_bytes());
+    out.extend_from_slice(b"\",\"seq\":");
+    out.extend_from_slice(document.sequence().to_string().as_bytes());
+    out.extend_from_slice(b",\"body\":{");
+    document.write_json_fields(out)?;
+    out.extend_from_slice(b"}}");
+    Ok(())
+}
+
+/// A document as a value.
+pub(super) fn document_value(document: &Document, files: &[Attachment]) -> Result<Value> {
+    let mut object = Object::new();
+    object.insert("id", document.id().as_str());
+    object.insert("rev", document.revision().to_string());
+    object.insert("seq", document.sequence().get());
+    object.insert("body", document.value()?);
+    if document.is_deleted() {
+        object.insert("deleted", true);
+    }
+    if !files.is_empty() {
+        object.insert("files", files.iter().map(file_value).collect::<Vec<_>>());
+    }
+    Ok(Value::Object(object))
+}
+
+fn file_value(file: &Attachment) -> Value {
+    let mut object = Object::new();
+    object.insert("name", file.name.as_str());
+    object.insert("content_type", file.content_type.as_str());
+    object.insert("length", file.length);
+    object.insert("digest", file.digest.to_string());
+    object.insert("generation", u64::from(file.generation));
+    Value::Object(object)
+}
+
+/// Collects rows into frames, and sends a frame whenever it is full and the client has granted credit.
+pub(super) struct RowStream<'a> {
+    call: &'a Call<'a>,
+    /// The encoded rows of the next frame.
+    rows: Vec<u8>,
+    count: u64,
+}
+
+impl<'a> RowStream<'a> {
+    pub(super) fn new(call: &'a Call<'a>) -> Self {
+        RowStream { call, rows: Vec::new(), count: 0 }
+    }
+
+    /// Adds a row that `write` encodes.
+    ///
+    /// # Errors
+    /// Those of `write`; `Stopped` if the request is cancelled, or the client stops reading.
+    pub(super) fn add(&mut self, write: impl FnOnce(Encoding, &mut Vec<u8>) -> Result<()>) -> Result<()> {
+        let encoding = self.call.encoding();
+        if encoding == Encoding::Json && self.count > 0 {
+            self.rows.push(b',');
+        }
+        write(encoding, &mut self.rows)?;
+        self.count += 1;
+        if self.rows.len() >= CHUNK_BYTES { self.send() } else { Ok(()) }
+    }
+
+    /// Sends the rows so far, if there are any.
+    ///
+    /// # Errors
+    /// As [`RowStream::add`].
+    pub(super) fn send(&mut self) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let running = self.call.running;
+        running.refuse_if_cancelled()?;
+        if !running.try_take_credit() {
+            // The credit arrives on this connection, which another thread has to read.
+            self.call.release_reading();
+            running.take_credit(self.call.server.state.config.wire.idle_timeout)?;
+        }
+        let mut bytes = Vec::with_capacity(self.rows.len() + 32);
+        write_frame(&mut bytes, FrameKind::Item, self.call.id, |out| self.write_array(out));
+        (self.rows, self.count) = (Vec::new(), 0);
+        self.call.connection.send(&bytes)
+    }
+
+    fn write_array(&self, out: &mut Vec<u8>) {
+        match self.call.encoding() {
+            Encoding::Json => {
+                out.push(b'[');
+                out.extend_from_slice(&self.rows);
+                out.push(b']');
+            }
+            Encoding::Packed => {
+                Encoding::write_packed_array_head(self.count, out);
+                out.extend_from_slice(&self.rows);
+            }
+        }
+    }
+
+    /// The last frame: the remaining rows, and other fields of the result.
+    pub(super) fn finish(self, fields: &[(&str, Value)]) -> Vec<u8> {
+        self.call.reply_with(|out| {
+            let encoding = self.call.encoding();
+            match encoding {
+                Encoding::Json => {
+                    out.extend_from_slice(b"{\"rows\":");
+                    self.write_array(out);
+                    for (name, value) in fields {
+                        out.push(b',');
+                        Value::from(*name).write_json(out);
+                        out.push(b':');
+                        value.write_json(out);
+                    }
+                    out.push(b'}');
+                }
+                Encoding::Packed => {
+                    Encoding::write_packed_object_head(fields.len() as u64 + 1, out);
+                    Encoding::write_packed_name("rows", out);
+                    self.write_array(out);
+                    for (name, value) in fields {
+                        Encoding::write_packed_name(name, out);
+                        encoding.write(value, out);
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// How often a stream that waits for changes looks whether it may go on.
+pub(super) const STREAM_CHECK: Duration = Duration::from_secs(1);

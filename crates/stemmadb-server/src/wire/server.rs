@@ -1,0 +1,228 @@
+//! Listeners of the wire protocol, their connections, and shutdown.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+#[cfg(unix)]
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+#[cfg(unix)]
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::runtime::Handle;
+
+use super::connection::Connection;
+use super::monitor::Monitor;
+use super::pool::Pool;
+use super::transport::{Socket, Transport};
+use crate::app::ServerState;
+use crate::connections::CountedConnection;
+use crate::error::{Failure, Result};
+
+/// The time that an accepting thread waits if the process has no file descriptor left.
+const NO_DESCRIPTOR_WAIT: Duration = Duration::from_millis(50);
+
+/// The wire protocol's part of a server.
+pub(crate) struct WireServer {
+    pub(super) state: Arc<ServerState>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) runtime: Handle,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    next_number: AtomicU64,
+    pub(super) is_stopping: AtomicBool,
+    address: Option<SocketAddr>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+impl WireServer {
+    /// Starts the listeners that the configuration names. `None` if it names none. Blocks for a short time.
+    ///
+    /// # Errors
+    /// 500 if an address can't be bound; 400 if the server would be reachable from other machines without a configured
+    /// administrator.
+    pub(crate) fn start(state: &Arc<ServerState>, runtime: Handle) -> Result<Option<Arc<Self>>> {
+        let wire = &state.config.wire;
+        if wire.address.is_none() && wire.unix.is_none() {
+            return Ok(None);
+        }
+        let tcp = wire.address.map(|address| listen(state, address)).transpose()?;
+        let tls = match (&state.config.tls, wire.is_encrypted) {
+            (Some(tls), true) => Some(Arc::new(crate::tls::server_config(tls)?)),
+            _ => None,
+        };
+        let address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
+        let server = Arc::new(WireServer {
+            state: state.clone(),
+            pool: Pool::new(wire.thread_count.max(1), runtime.clone()),
+            monitor: Arc::default(),
+            runtime,
+            connections: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+            address,
+            threads: Mutex::default(),
+        });
+        let (monitor, weak) = (server.monitor.clone(), Arc::downgrade(&server));
+        server.spawn("stemma-monitor", move || monitor.run(&weak))?;
+        if let Some(listener) = tcp {
+            let weak = Arc::downgrade(&server);
+            server.spawn("stemma-accept", move || accept_tcp(&listener, tls.as_ref(), &weak))?;
+        }
+        #[cfg(unix)]
+        if let Some(path) = &wire.unix {
+            let (listener, weak) = (listen_unix(path)?, Arc::downgrade(&server));
+            server.spawn("stemma-accept", move || accept_unix(&listener, &weak))?;
+        }
+        Ok(Some(server))
+    }
+
+    /// Waits for a future on this thread. Most are ready at once, which costs no switch of context.
+    pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => self.runtime.block_on(future),
+        }
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        self.threads
+            .lock()
+            .push(thread.map_err(|error| Failure::internal(format!("no thread can be started: {error}")))?);
+        Ok(())
+    }
+
+    /// The address that it listens on, if it does on TCP.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Serves a connection on a thread of the pool.
+    fn admit(
+        self: &Arc<Self>,
+        socket: Socket,
+        tls: Option<&Arc<ServerConfig>>,
+        peer: SocketAddr,
+        counted: CountedConnection,
+    ) {
+        let timeout = self.state.config.limits.stall_timeout;
+        let Ok(transport) = socket.set_write_timeout(timeout).and_then(|()| Transport::new(socket, tls)) else {
+            return;
+        };
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let mut connections = self.connections.lock();
+        let is_full = connections.len() >= self.state.config.wire.connection_count;
+        let connection = Arc::new(Connection::new(self, transport, peer, number, counted));
+        connections.insert(number, connection.clone());
+        drop(connections);
+        let served = connection.clone();
+        if is_full || self.is_stopping.load(Ordering::SeqCst) || !self.pool.run(move || served.serve_from_handshake()) {
+            connection.refuse();
+            self.forget(number);
+        }
+    }
+
+    /// Forgets a connection that is closed.
+    pub(super) fn forget(&self, number: u64) {
+        self.connections.lock().remove(&number);
+    }
+
+    /// Lets other threads read the connections whose thread executes a request for long. Returns whether requests run.
+    pub(super) fn hand_over_reading(&self) -> bool {
+        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        // Every connection is looked at, also after a busy one.
+        connections.iter().filter(|connection| connection.hand_over_if_busy()).count() > 0
+    }
+
+    /// Stops accepting, lets running requests finish until `deadline`, and closes all connections. Blocks.
+    pub(crate) fn stop(&self, deadline: Instant) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        // Wakes the accepting threads.
+        if let Some(mut address) = self.address {
+            if address.ip().is_unspecified() {
+                address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            }
+            TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok();
+        }
+        #[cfg(unix)]
+        if let Some(path) = &self.state.config.wire.unix {
+            UnixStream::connect(path).ok();
+            std::fs::remove_file(path).ok();
+        }
+        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        connections.iter().for_each(|connection| connection.stop_when_idle());
+        while self.pool.thread_count() > 0 && Instant::now() < deadline && !self.connections.lock().is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        connections.iter().for_each(|connection| connection.close());
+        self.monitor.stop();
+        for thread in self.threads.lock().drain(..) {
+            thread.join().ok();
+        }
+    }
+}
+
+fn listen(state: &ServerState, address: SocketAddr) -> Result<TcpListener> {
+    if state.config.administrator.is_none() && !address.ip().is_loopback() {
+        return Err(Failure::bad_request(format!(
+            "{address} can be reached from other machines: name an administrator first"
+        )));
+    }
+    TcpListener::bind(address).map_err(|error| Failure::internal(format!("cannot listen on {address}: {error}")))
+}
+
+#[cfg(unix)]
+fn listen_unix(path: &Path) -> Result<UnixListener> {
+    let failed = |error| Failure::internal(format!("cannot listen on {}: {error}", path.display()));
+    // The socket of a server that was killed; anything else is left alone, so that binding fails.
+    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        if UnixStream::connect(path).is_ok() {
+            return Err(failed(std::io::ErrorKind::AddrInUse.into()));
+        }
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // Users of the server's group may connect; they authenticate like all others.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    Ok(listener)
+}
+
+fn accept_tcp(listener: &TcpListener, tls: Option<&Arc<ServerConfig>>, server: &Weak<WireServer>) {
+    loop {
+        let accepted = listener.accept();
+        let Some(server) = server.upgrade().filter(|server| !server.is_stopping.load(Ordering::SeqCst)) else { return };
+        let Ok((stream, peer)) = accepted else {
+            server.state.directory.release_descriptors();
+            std::thread::sleep(NO_DESCRIPTOR_WAIT);
+            continue;
+        };
+        stream.set_nodelay(true).ok();
+        let count_max = server.state.config.limits.connection_count_per_address;
+        let Some(counted) = server.state.connections.admit(peer.ip(), count_max) else { continue };
+        server.admit(Socket::Tcp(stream), tls, peer, counted);
+    }
+}
+
+#[cfg(unix)]
+fn accept_unix(listener: &UnixListener, server: &Weak<WireServer>) {
+    loop {
+        let accepted = listener.accept();
+        let Some(server) = server.upgrade().filter(|server| !server.is_stopping.load(Ordering::SeqCst)) else { return };
+        let Ok((stream, _)) = accepted else {
+            server.state.directory.release_descriptors();
+            std::thread::sleep(NO_DESCRIPTOR_WAIT);
+            continue;
+        };
+        // Wrong passwords are counted for this machine's own address.
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let Some(counted) = server.state.connections.admit(peer.ip(), usize::MAX) else { continue };
+        server.admit(Socket::Unix(stream), None, peer, counted);
+    }
+}

@@ -1,0 +1,201 @@
+//! The library's edits, with validation functions and the rules of `_users` applied.
+
+use stemmadb::{Edit, ErrorKind, Revision, Value};
+
+use super::write::{WriteOptions, validate_documents};
+use crate::auth::USERS_DATABASE;
+use crate::design::Validators;
+use crate::directory::ServedDatabase;
+use crate::documents::IncomingDocument;
+use crate::error::{Failure, Result};
+
+/// The result of one edit: an error of the library, or a refusal of the server.
+pub(crate) type EditOutcome = Result<Revision, EditError>;
+
+/// Why an edit was not applied.
+#[derive(Debug)]
+pub(crate) enum EditError {
+    /// The library's error.
+    Library(stemmadb::Error),
+    /// The server refused it: rights, validation.
+    Refused(Failure),
+}
+
+impl EditError {
+    /// Whether another writer changed the document in between.
+    fn is_conflict(&self) -> bool {
+        matches!(self, EditError::Library(error) if error.kind() == ErrorKind::Conflict)
+    }
+}
+
+/// How often an update of parts of a document is attempted while other writers change the document.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Validates edits. An update of parts of a document becomes the replacement of the body that was read.
+///
+/// # Errors
+/// As `write`. The result of each edit may be an error of its own.
+pub(crate) fn prepare_edits(
+    served: &ServedDatabase,
+    edits: Vec<Edit>,
+    options: &WriteOptions,
+) -> Result<Vec<Result<Edit, EditError>>> {
+    let validators = served.extension::<Validators>();
+    let is_plain = !validators.may_exist() && served.name() != USERS_DATABASE && !served.is_partitioned();
+    if is_plain && edits.iter().all(|edit| !edit.id().as_str().starts_with('_')) {
+        return Ok(edits.into_iter().map(Ok).collect());
+    }
+    let mut prepared = Vec::with_capacity(edits.len());
+    let (mut positions, mut documents, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
+    for edit in edits {
+        match resolved(served, edit).and_then(|edit| Ok((incoming(&edit)?, edit))) {
+            Ok((document, edit)) => {
+                positions.push(prepared.len());
+                documents.push(document);
+                kinds.push(edit.clone());
+                prepared.push(Ok(edit));
+            }
+            Err(error) => prepared.push(Err(error)),
+        }
+    }
+    let validated = validate_documents(served, documents, options)?;
+    for ((position, kind), (_, document, verdict)) in positions.into_iter().zip(kinds).zip(validated) {
+        prepared[position] = match verdict {
+            Ok(()) => Ok(with_body(kind, document.body)),
+            Err(failure) => Err(EditError::Refused(failure)),
+        };
+    }
+    Ok(prepared)
+}
+
+/// Replaces an update of parts of a document by a replacement of its body.
+fn resolved(served: &ServedDatabase, edit: Edit) -> Result<Edit, EditError> {
+    let Edit::Update { id, revision, patch } = edit else { return Ok(edit) };
+    let read = || {
+        let current = served.database().get(id.as_str())?;
+        let current = current.ok_or_else(|| stemmadb::Error::not_found(format!("there is no document `{id}`")))?;
+        let base = revision.unwrap_or(*current.revision());
+        Ok((base, patch.apply(&current.value()?)?))
+    };
+    let (revision, body) = read().map_err(EditError::Library)?;
+    Ok(Edit::Replace { id, revision, body })
+}
+
+/// The document that validation functions see.
+fn incoming(edit: &Edit) -> Result<IncomingDocument, EditError> {
+    let (revision, deleted, body) = match edit {
+        Edit::Insert { body, .. } | Edit::Upsert { body, .. } => (None, false, body.clone()),
+        Edit::Replace { revision, body, .. } => (Some(*revision), false, body.clone()),
+        Edit::Delete { revision, .. } => (Some(*revision), true, Value::Object(Default::default())),
+        _ => return Err(EditError::Refused(Failure::not_implemented("this kind of edit can't be sent"))),
+    };
+    let id = edit.id().as_str();
+    if id.starts_with("_local/") {
+        return Err(EditError::Library(stemmadb::Error::invalid(format!("`{id}` is a local document"))));
+    }
+    Ok(IncomingDocument { id: Some(id.to_owned()), revision, deleted, body, ..IncomingDocument::default() })
+}
+
+fn with_body(edit: Edit, new_body: Value) -> Edit {
+    match edit {
+        Edit::Insert { id, .. } => Edit::Insert { id, body: new_body },
+        Edit::Upsert { id, .. } => Edit::Upsert { id, body: new_body },
+        Edit::Replace { id, revision, .. } => Edit::Replace { id, revision, body: new_body },
+        edit => edit,
+    }
+}
+
+/// Applies edits independently, with one flush. `record` makes a `_local` document, from the results, that is written
+/// in the same transaction unless it is none. Blocks.
+///
+/// # Errors
+/// Those of [`prepare_edits`] and of the library's `bulk`.
+pub(crate) fn apply_edits(
+    served: &ServedDatabase,
+    edits: Vec<Edit>,
+    options: &WriteOptions,
+    record_id: Option<&str>,
+    record: impl Fn(&[EditOutcome]) -> Option<Value>,
+) -> Result<Vec<EditOutcome>, EditError> {
+    // A single update of parts of a document is repeated if others change the document in between.
+    let single = match &edits[..] {
+        [edit @ Edit::Update { revision: None, .. }] => Some(edit.clone()),
+        _ => None,
+    };
+    let mut outcomes = apply_once(served, edits, options, record_id, &record)?;
+    if let Some(edit) = single {
+        for _ in 0..ATTEMPTS_MAX {
+            match &outcomes[..] {
+                [Err(error)] if error.is_conflict() => {}
+                _ => break,
+            }
+            outcomes = apply_once(served, vec![edit.clone()], options, record_id, &record)?;
+        }
+    }
+    Ok(outcomes)
+}
+
+fn apply_once(
+    served: &ServedDatabase,
+    edits: Vec<Edit>,
+    options: &WriteOptions,
+    record_id: Option<&str>,
+    record: impl Fn(&[EditOutcome]) -> Option<Value>,
+) -> Result<Vec<EditOutcome>, EditError> {
+    let prepared = prepare_edits(served, edits, options).map_err(EditError::Refused)?;
+    let writes_design = prepared.iter().flatten().any(|edit| edit.id().is_design());
+    let (mut outcomes, mut positions, mut ready) = (Vec::new(), Vec::new(), Vec::new());
+    for edit in prepared {
+        match edit {
+            Ok(edit) => {
+                positions.push(outcomes.len());
+                ready.push(edit);
+                outcomes.push(None);
+            }
+            Err(error) => outcomes.push(Some(Err(error))),
+        }
+    }
+    let database = served.database().with_durability(options.durability);
+    let user = &options.validator.user;
+    let written = user.writing(|| match record_id {
+        Some(id) => database.local_documents().put_with(
+            id,
+            ready,
+            |_| true,
+            |written| {
+                // The record has the results in the order of the request, with those of refused edits.
+                let mut written = written.iter();
+                let all: Vec<EditOutcome> = outcomes
+                    .iter()
+                    .map(|outcome| match outcome {
+                        Some(Err(error)) => Err(error.duplicate()),
+                        _ => match written.next() {
+                            Some(Ok(revision)) => Ok(*revision),
+                            Some(Err(error)) => Err(EditError::Library(error.duplicate())),
+                            None => Err(EditError::Library(stemmadb::Error::internal("a result is missing"))),
+                        },
+                    })
+                    .collect();
+                record(&all)
+            },
+        ),
+        None => database.bulk(ready),
+    });
+    let written = written.map_err(EditError::Library)?;
+    if writes_design {
+        served.extension::<Validators>().invalidate();
+    }
+    for (position, outcome) in positions.into_iter().zip(written) {
+        outcomes[position] = Some(outcome.map_err(EditError::Library));
+    }
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+impl EditError {
+    fn duplicate(&self) -> Self {
+        match self {
+            EditError::Library(error) => EditError::Library(error.duplicate()),
+            EditError::Refused(failure) => EditError::Refused(failure.clone()),
+        }
+    }
+}

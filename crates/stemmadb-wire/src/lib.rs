@@ -1,0 +1,31 @@
+//! Stemma's wire protocol: frames, handshake, operation codes, values and errors. Pure encoding and decoding, no I/O.
+//!
+//! `docs/wire-protocol.md` describes the bytes; a test of this crate checks its examples. The server is
+//! `stemmadb-server`, the client is `stemmadb-client`.
+//!
+//! Invariants: decoding returns an error or a value and never panics. A frame longer than the limit is refused when its
+//! header is read. Buffers grow with the bytes that arrive, not with the lengths that a peer claims.
+
+mod error;
+mod frame;
+mod handshake;
+mod operation;
+mod reader;
+mod request;
+mod value;
+
+pub use error::{error_from_value, error_to_value, kind_from_name, kind_name};
+pub use frame::{FRAME_HEADER_BYTES, Frame, FrameBuffer, FrameKind, write_frame};
+pub use handshake::{Credentials, Hello, MAGIC, VERSION, Welcome};
+pub use operation::Operation;
+pub use request::{Request, WriteKey};
+pub use value::Encoding;
+
+/// The largest frame before the handshake is complete, in bytes.
+pub const HELLO_BYTES_MAX: usize = 16 * 1024;
+
+/// The default of the largest frame, in bytes.
+pub const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The number of items or chunks of a stream that may be in flight before the receiver grants more.
+pub const CREDIT: u32 = 16;
