@@ -6,7 +6,7 @@ use super::{argument, document, query, selector, update, write_result};
 use crate::arguments::{Aggregate, AsOfArgument, Changes, Command, Count, Delete, Explain, Find, Get, Put, Update};
 use crate::database::{ChangesRequest, ServerDatabase, is_remote};
 use crate::failure::{self, Failure, Result};
-use crate::output::{OutputFormat, Printer};
+use crate::output::{OutputFormat, Printable, Printer};
 use crate::shell::interrupt;
 
 /// Runs a command if it names a database of a server and works on those. Other commands report what is wrong.
@@ -123,11 +123,15 @@ fn aggregate(command: &Aggregate) -> Result<()> {
 }
 
 fn changes(changes: &Changes) -> Result<()> {
+    if !changes.path.is_empty() {
+        return Err(Failure::usage("--path works on local databases only"));
+    }
     let request = ChangesRequest {
         since: changes.since,
         documents: changes.docs,
         ids: changes.ids.clone(),
         selector: changes.selector.as_deref().map(selector).transpose()?,
+        paths: Vec::new(),
         limit: changes.limit,
     };
     let on_terminal = if changes.follow || changes.docs { OutputFormat::JsonLines } else { OutputFormat::Table };
