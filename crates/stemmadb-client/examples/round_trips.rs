@@ -139,7 +139,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let found = measure(|| drop(tcp.get_many(["solaris"; 20]).expect("the server answers")));
     print("TCP get_many of 20", found);
     println!(
-        "TCP get - echo: {:.1} µs (polling), {:.1} µs (blocking); Unix get - echo: {:.1} µs (polling), {:.1} µs (blocking)",
+        "get - echo: TCP {:.1} µs (polling), {:.1} µs (blocking), Unix {:.1} µs (polling), {:.1} µs (blocking)",
         tcp_get.0 - tcp_polling.0,
         tcp_get.0 - tcp_blocking.0,
         unix_get.0 - unix_polling.0,

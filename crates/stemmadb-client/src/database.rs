@@ -174,8 +174,8 @@ impl RemoteDatabase {
         RemoteFind::new(self.clone(), query.into())
     }
 
-    /// Computes the figures of an aggregation, given as [`Aggregation::parse`] reads it: the key and the figures of each
-    /// group.
+    /// Computes the figures of an aggregation, given as [`Aggregation::parse`] reads it: the key and the figures of
+    /// each group.
     ///
     /// # Errors
     /// `Invalid` if it is malformed.

@@ -246,7 +246,7 @@ impl Shared {
                             self.give_up_lane(&mut connection, lane);
                             if !is_repeatable {
                                 return Err(error.with_hint(
-                                    "the write may have been applied: read before repeating it, or use idempotent writes",
+                                    "the write may have been applied: read before you repeat it",
                                 ));
                             }
                             error
@@ -264,8 +264,8 @@ impl Shared {
         }
     }
 
-    /// Runs one reading operation many times, with all requests sent before the first answer is read. Returns the results
-    /// in order.
+    /// Runs one reading operation many times, with all requests sent before the first answer is read. Returns the
+    /// results in order.
     pub(crate) fn pipeline(&self, operation: Operation, database: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
         loop {

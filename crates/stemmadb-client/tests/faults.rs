@@ -16,7 +16,8 @@ fn root() -> Credentials {
     Credentials::Password { user: "root".into(), password: "geheim".into() }
 }
 
-/// A connection is cut after each number of bytes of a conversation. The client goes on, and each write is applied once.
+/// A connection is cut after each number of bytes of a conversation. The client goes on, and each write is applied
+/// once.
 #[test]
 fn connection_cut_at_every_byte_loses_and_repeats_nothing() {
     let server = TestServer::start(Transport::Tcp);

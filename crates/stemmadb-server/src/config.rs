@@ -261,7 +261,7 @@ pub struct Wire {
     pub is_encrypted: bool,
     /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
     pub unix: Option<PathBuf>,
-    /// How long a thread polls its connection for the next request before it sleeps, in microseconds. 0: not at all.
+    /// How long a thread polls its connection for the next request before it sleeps, in microseconds.
     pub poll_us: usize,
     /// The maximum number of connections; more are refused.
     pub connection_count: usize,

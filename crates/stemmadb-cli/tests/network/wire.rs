@@ -1,4 +1,5 @@
-//! kill -9 of a server while clients of the wire protocol go on: nothing acknowledged is lost, nothing is applied twice.
+//! kill -9 of a server while clients of the wire protocol go on: nothing acknowledged is lost, nothing is applied
+//! twice.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

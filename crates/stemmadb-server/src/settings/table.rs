@@ -301,6 +301,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     optional!("limits.query_time" Duration limits.query_time, "none",
         "Time limit of a query by _find, _prepared, _aggregate or a view, until its last row is sent; it fails with 408"
     ),
+    setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
     optional!("wire.listen" Address wire.address, "none",
         "The address to listen on for clients of the wire protocol (stemma://); port 0 selects any free port"
     ),
@@ -331,7 +332,6 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("wire.idle_timeout" Duration wire.idle_timeout,
         "Time after which a connection of the wire protocol without requests is closed"
     ),
-    setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];
 
 fn administrator(config: &mut Config) -> &mut Administrator {

@@ -92,8 +92,8 @@ impl Transport {
         self.socket.set_read_timeout(timeout)
     }
 
-    /// Reads bytes; 0 at the end. With `is_polling`, returns `WouldBlock` instead of waiting. Only one thread reads at a
-    /// time.
+    /// Reads bytes; 0 at the end. With `is_polling`, returns `WouldBlock` instead of waiting. Only one thread reads at
+    /// a time.
     pub(super) fn read(&self, buffer: &mut [u8], is_polling: bool) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return self.socket.receive(buffer, is_polling) };
         let mut received = self.received.lock();
