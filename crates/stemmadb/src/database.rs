@@ -18,7 +18,9 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::backup::FollowerState;
-use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
+use crate::changes::{
+    Changes, Hub, PathSubscription, Subscription, SuspendedWatch, TopicHub, TopicSubscription, Watch,
+};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper, key_file};
@@ -81,6 +83,7 @@ struct Handle {
     store: Arc<Store>,
     upkeeper: Mutex<Option<Upkeeper>>,
     hub: Arc<Hub>,
+    topics: TopicHub,
     expiring: Arc<ExpiringKeys>,
     views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
@@ -156,7 +159,8 @@ impl Database {
         let expiring = Arc::default();
         let lock = Mutex::new(lock);
         let followers = Mutex::default();
-        let handle = Handle { store, upkeeper, hub, expiring, views, path, followers, lock };
+        let topics = TopicHub::default();
+        let handle = Handle { store, upkeeper, hub, topics, expiring, views, path, followers, lock };
         let database = Database { handle: Arc::new(handle), durability };
         database.handle.views.start()?;
         Ok(database)
@@ -478,6 +482,36 @@ impl Database {
         PathSubscription::new(self.store(), &self.handle.hub, patterns)
     }
 
+    /// Passes a message to the current subscribers of a topic, in memory and at most once; returns their number. Nothing
+    /// is stored. The cost grows with the number of subscriptions of the database.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// let mut paid = db.subscribe_topic(["orders/+/paid"])?;
+    /// assert_eq!(db.publish("orders/17/paid", &serde_json::json!({"total": 30}))?, 1);
+    /// let message = paid.next_message().expect("the database is open");
+    /// assert_eq!((message.topic.as_str(), message.payload.get("total")), ("orders/17/paid", Some(&30.into())));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the topic is empty, longer than 1,024 bytes, or has a wildcard, or if the payload is not JSON.
+    pub fn publish<P: Serialize + ?Sized>(&self, topic: &str, payload: &P) -> Result<usize> {
+        self.handle.topics.publish(topic, Value::from_serialize(payload)?)
+    }
+
+    /// Subscribes to the messages of topics that match one of the patterns, from now on. A topic has levels separated
+    /// by `/`; `+` matches any one level, and `#`, only at the end, the rest: `orders/+/paid`, `orders/#`.
+    ///
+    /// # Errors
+    /// `Invalid` if a pattern is malformed, or if there is none.
+    pub fn subscribe_topic<P: AsRef<str>>(&self, patterns: impl IntoIterator<Item = P>) -> Result<TopicSubscription> {
+        self.handle.topics.subscribe(patterns)
+    }
+
     /// Returns the newest published sequence.
     pub fn sequence(&self) -> Sequence {
         self.store().parts.publisher.published()
@@ -564,6 +598,7 @@ impl Handle {
         // Held until the end: whoever closes the database at the same time waits until it is closed.
         let mut upkeeper = self.upkeeper.lock();
         let Some(upkeeper) = upkeeper.take() else { return Ok(()) };
+        self.topics.close();
         // If a view's rows in memory can't be written, they are rebuilt from the log at the next open.
         let saved = self.views.close();
         let stopped = upkeeper.stop(&self.store);

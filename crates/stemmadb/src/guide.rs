@@ -31,6 +31,9 @@ struct Encryption;
 #[doc = include_str!("../../../docs/guide/time-travel.md")]
 struct TimeTravel;
 
+#[doc = include_str!("../../../docs/guide/messages.md")]
+struct Messages;
+
 #[doc = include_str!("../../../docs/guide/transactions.md")]
 struct Transactions;
 

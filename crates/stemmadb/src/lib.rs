@@ -67,6 +67,7 @@ mod sync;
 pub mod testing;
 mod transact;
 mod tree;
+mod trigger;
 mod value;
 mod varint;
 mod vfs;
@@ -101,6 +102,12 @@ pub use schema::{ForeignPolicy, Schema};
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Patch, Path, Value};
 pub use view::{Access, DeclaredView, Emitter, OpenView, Reduction, Refresh, View, ViewQuery};
+
+/// Messages in memory ([`Database::publish`]) and triggers ([`Database::trigger`]).
+pub mod messages {
+    pub use crate::changes::{Message, TopicSubscription};
+    pub use crate::trigger::{Trigger, TriggerError, TriggerOptions};
+}
 
 /// Replicating continuously, and with databases that are reached in other ways: the [`Peer`](replication::Peer) trait.
 pub mod replication {

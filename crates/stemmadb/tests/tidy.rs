@@ -13,13 +13,13 @@ const FILE_LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 120;
 
 /// Maximum bytes of all Markdown below `docs`.
-const DOCS_BYTES_MAX: u64 = 403_000;
+const DOCS_BYTES_MAX: u64 = 408_000;
 
 /// Maximum lines of ARCHITECTURE.md.
-const ARCHITECTURE_LINES_MAX: usize = 200;
+const ARCHITECTURE_LINES_MAX: usize = 202;
 
 /// Maximum public methods of `Database`, and maximum names that the crate's root exports.
-const DATABASE_METHODS_MAX: usize = 47;
+const DATABASE_METHODS_MAX: usize = 50;
 const EXPORTS_MAX: usize = 100;
 
 /// The pages in the repository's root.

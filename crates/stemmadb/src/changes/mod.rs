@@ -15,6 +15,8 @@ mod subscription;
 
 pub use candidates::FeedPlan;
 pub use feed::{Change, Changes};
-pub(crate) use live::Hub;
-pub use live::{Delta, DeltaEvent, PathChange, PathEvent, PathSubscription, SuspendedWatch, Watch};
+pub use live::{
+    Delta, DeltaEvent, Message, PathChange, PathEvent, PathSubscription, SuspendedWatch, TopicSubscription, Watch,
+};
+pub(crate) use live::{Hub, TopicHub};
 pub use subscription::Subscription;

@@ -20,6 +20,7 @@ mod paths;
 mod pattern;
 mod ranges;
 mod router;
+mod topics;
 mod watch;
 
 pub use delta::{Delta, DeltaEvent};
@@ -27,6 +28,8 @@ pub(crate) use hub::Hub;
 pub use paths::{PathChange, PathSubscription};
 pub use pattern::PathEvent;
 pub(super) use pattern::Patterns;
+pub(crate) use topics::TopicHub;
+pub use topics::{Message, TopicSubscription};
 pub use watch::{SuspendedWatch, Watch};
 
 #[cfg(test)]

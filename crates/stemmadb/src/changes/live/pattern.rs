@@ -74,6 +74,14 @@ impl Patterns {
         Ok(Patterns { patterns, clues: clues.into_iter().collect() })
     }
 
+    /// Parses patterns of topics, which have levels as ids do. They are compared by [`Patterns::may_match_id`].
+    ///
+    /// # Errors
+    /// As [`Patterns::parse`].
+    pub(super) fn parse_topics<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        Self::parse(patterns.into_iter().map(|pattern| format!("_id/{}", pattern.as_ref())))
+    }
+
     /// Conditions of which a document fulfills at least one, before or after a change, if a pattern can match.
     pub(super) fn clues(&self) -> &[Clues] {
         &self.clues
