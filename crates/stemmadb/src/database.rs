@@ -482,8 +482,8 @@ impl Database {
         PathSubscription::new(self.store(), &self.handle.hub, patterns)
     }
 
-    /// Passes a message to the current subscribers of a topic, in memory and at most once; returns their number. Nothing
-    /// is stored. The cost grows with the number of subscriptions of the database.
+    /// Passes a message to the current subscribers of a topic, in memory and at most once; returns their number.
+    /// Nothing is stored. The cost grows with the number of subscriptions of the database.
     ///
     /// ```
     /// # use stemmadb::Database;

@@ -1,4 +1,5 @@
-//! Triggers: each change is handled at least once and in order, across restarts, failures and panics; messages in memory.
+//! Triggers: each change is handled at least once and in order, across restarts, failures and panics; messages in
+//! memory.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, mpsc};
