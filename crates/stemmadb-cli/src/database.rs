@@ -629,9 +629,7 @@ impl Database {
         if let Some(selector) = &feed.selector {
             changes = changes.selector(&Selector::parse(selector)?)?;
         }
-        if !feed.paths.is_empty() {
-            changes = changes.paths(&feed.paths)?;
-        }
+        changes = if feed.paths.is_empty() { changes } else { changes.paths(&feed.paths)? };
         changes = if feed.ids.is_empty() { changes } else { changes.ids(feed.ids.iter().cloned()) };
         if let Some(limit) = feed.limit {
             changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));
