@@ -269,6 +269,10 @@ pub struct Wire {
     pub thread_count: usize,
     /// The time after which a connection without requests is closed. Clients reconnect when they need to.
     pub idle_timeout: Duration,
+    /// How long a snapshot is kept for a transaction of a client.
+    pub snapshot_time: Duration,
+    /// The maximum number of such snapshots; more transactions are refused.
+    pub snapshot_count: usize,
 }
 
 impl Default for Wire {
@@ -281,6 +285,8 @@ impl Default for Wire {
             connection_count: 1000,
             thread_count: 2000,
             idle_timeout: Duration::from_secs(600),
+            snapshot_time: Duration::from_secs(60),
+            snapshot_count: 1000,
         }
     }
 }

@@ -332,6 +332,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("wire.idle_timeout" Duration wire.idle_timeout,
         "Time after which a connection of the wire protocol without requests is closed"
     ),
+    setting!("wire.snapshot_time" Duration wire.snapshot_time,
+        "How long a snapshot is kept for a transaction of a client of the wire protocol"
+    ),
+    setting!("wire.snapshot_count" Count wire.snapshot_count,
+        "Maximum number of such snapshots; more transactions are refused"
+    ),
 ];
 
 fn administrator(config: &mut Config) -> &mut Administrator {

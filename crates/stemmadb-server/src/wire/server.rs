@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use super::connection::Connection;
 use super::monitor::Monitor;
 use super::pool::Pool;
+use super::snapshots::Snapshots;
 use super::transport::{Socket, Transport};
 use crate::app::ServerState;
 use crate::connections::CountedConnection;
@@ -33,6 +34,7 @@ pub(crate) struct WireServer {
     pub(super) pool: Arc<Pool>,
     pub(super) monitor: Arc<Monitor>,
     pub(super) runtime: Handle,
+    pub(super) snapshots: Snapshots,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_number: AtomicU64,
     pub(super) is_stopping: AtomicBool,
@@ -62,6 +64,7 @@ impl WireServer {
             pool: Pool::new(wire.thread_count.max(1), runtime.clone()),
             monitor: Arc::default(),
             runtime,
+            snapshots: Snapshots::default(),
             connections: Mutex::default(),
             next_number: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
