@@ -257,8 +257,8 @@ impl Default for Limits {
 pub struct Wire {
     /// The address to listen on; port 0 selects any free port. `None`: no TCP.
     pub address: Option<SocketAddr>,
-    /// Whether connections to `address` use [`Config::tls`], if it is set.
-    pub is_encrypted: bool,
+    /// Whether connections to `address` are not encrypted although [`Config::tls`] is set.
+    pub is_plain: bool,
     /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
     pub unix: Option<PathBuf>,
     /// How long a thread polls its connection for the next request before it sleeps, in microseconds.
@@ -279,7 +279,7 @@ impl Default for Wire {
     fn default() -> Self {
         Wire {
             address: None,
-            is_encrypted: true,
+            is_plain: false,
             unix: None,
             poll_us: 50,
             connection_count: 1000,

@@ -305,8 +305,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     optional!("wire.listen" Address wire.address, "none",
         "The address to listen on for clients of the wire protocol (stemma://); port 0 selects any free port"
     ),
-    setting!("wire.encrypt" Flag wire.is_encrypted,
-        "Whether connections to wire.listen are encrypted, if tls.certificate is set"
+    setting!("wire.plain" Flag wire.is_plain,
+        "Whether connections to wire.listen are not encrypted although tls.certificate is set"
     ),
     Setting {
         name: "wire.unix",

@@ -54,8 +54,8 @@ impl WireServer {
             return Ok(None);
         }
         let tcp = wire.address.map(|address| listen(state, address)).transpose()?;
-        let tls = match (&state.config.tls, wire.is_encrypted) {
-            (Some(tls), true) => Some(Arc::new(crate::tls::server_config(tls)?)),
+        let tls = match (&state.config.tls, wire.is_plain) {
+            (Some(tls), false) => Some(Arc::new(crate::tls::server_config(tls)?)),
             _ => None,
         };
         let address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
