@@ -615,10 +615,7 @@ impl Printable for ResultRow {
 }
 
 fn object_or_empty(value: Value) -> Object {
-    match value {
-        Value::Object(object) => object,
-        _ => Object::new(),
-    }
+    if let Value::Object(object) = value { object } else { Object::new() }
 }
 
 /// Changes feed.

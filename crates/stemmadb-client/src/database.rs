@@ -11,8 +11,10 @@ use stemmadb_wire::Operation;
 
 use crate::convert::{change, edit_result, edit_value, missing_field, number, object, optional_document, revision_of};
 use crate::find::RemoteFind;
+use crate::keys::RemoteKeys;
 use crate::pool::Shared;
 use crate::stream::{RemoteSubscription, RemoteWatch};
+use crate::transaction::{RemoteAttempt, optimistic};
 
 /// A database of a server. Cheap to clone; every method may be called from any thread.
 ///
@@ -40,7 +42,7 @@ impl RemoteDatabase {
         self.shared.call(operation, &self.name, arguments)
     }
 
-    fn call_rows(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Value>, Value)> {
+    pub(crate) fn call_rows(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Value>, Value)> {
         let (mut rows, mut result) = self.shared.call_rows(operation, &self.name, arguments)?;
         match result.as_object_mut().and_then(|object| object.remove("rows")) {
             Some(Value::Array(last)) => rows.extend(last),
@@ -169,6 +171,33 @@ impl RemoteDatabase {
         Transact { database: self.clone(), checks: Vec::new(), edits: Vec::new() }
     }
 
+    /// Runs `work` as an optimistic transaction: it reads a snapshot that the server keeps, and commits if nothing it
+    /// read has changed since. Otherwise `work` runs again.
+    ///
+    /// It has at most the server's `wire.snapshot_time`. Its edits are sent with the commit.
+    ///
+    /// # Errors
+    /// Those of `work`; `Conflict` after a hundred conflicting attempts; `Stopped` if it takes too long.
+    pub fn optimistic<T>(&self, work: impl FnMut(&mut RemoteAttempt) -> Result<T>) -> Result<T> {
+        optimistic(self, work)
+    }
+
+    /// Opens a namespace of key-value pairs, counters and keys with a time to live.
+    ///
+    /// # Errors
+    /// `Invalid` if the name is empty, longer than 100 bytes, or contains a slash.
+    pub fn keys(&self, namespace: &str) -> Result<RemoteKeys> {
+        RemoteKeys::new(self.clone(), namespace)
+    }
+
+    /// The database as it was at a sequence of the past, for reading.
+    ///
+    /// # Errors
+    /// Its reads fail with `Invalid` for a sequence in the future, and `NotFound` before the kept past.
+    pub fn as_of(&self, sequence: Sequence) -> RemotePast {
+        RemotePast { database: self.clone(), sequence }
+    }
+
     /// Finds the documents that match a selector or a whole [`Query`].
     pub fn find(&self, query: impl Into<Query>) -> RemoteFind {
         RemoteFind::new(self.clone(), query.into())
@@ -245,6 +274,29 @@ impl RemoteDatabase {
 impl std::fmt::Debug for RemoteDatabase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RemoteDatabase").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A remote database as it was at a sequence of the past. See [`RemoteDatabase::as_of`].
+#[derive(Clone, Debug)]
+pub struct RemotePast {
+    database: RemoteDatabase,
+    sequence: Sequence,
+}
+
+impl RemotePast {
+    /// Returns the document `id` as it was.
+    ///
+    /// # Errors
+    /// Those of [`RemoteDatabase::as_of`].
+    pub fn get(&self, id: &str) -> Result<Option<Document>> {
+        let arguments = object([("id", id.into()), ("as_of", self.sequence.get().into())]);
+        optional_document(&self.database.shared.factory, &self.database.call(Operation::Get, &arguments)?)
+    }
+
+    /// Finds the documents that matched.
+    pub fn find(&self, query: impl Into<Query>) -> RemoteFind {
+        self.database.find(query).as_of(self.sequence)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use stemmadb::{Cancellation, Document, DocumentId, Error, Object, Query, Result, Sort, Value};
+use stemmadb::{Cancellation, Document, DocumentId, Error, Object, Query, Result, Sequence, Sort, Value};
 use stemmadb_wire::Operation;
 
 use crate::connection::{Answer, Connection, Failure};
@@ -15,11 +15,23 @@ use crate::database::RemoteDatabase;
 pub struct RemoteFind {
     database: RemoteDatabase,
     query: Query,
+    /// The state to read, if it is not the newest: the name of an argument, and its value.
+    state: Option<(&'static str, u64)>,
 }
 
 impl RemoteFind {
     pub(crate) fn new(database: RemoteDatabase, query: Query) -> Self {
-        RemoteFind { database, query }
+        RemoteFind { database, query, state: None }
+    }
+
+    /// Reads an open snapshot.
+    pub(crate) fn in_snapshot(self, number: u64) -> Self {
+        RemoteFind { state: Some(("snapshot", number)), ..self }
+    }
+
+    /// Reads the state at a sequence.
+    pub(crate) fn as_of(self, sequence: Sequence) -> Self {
+        RemoteFind { state: Some(("as_of", sequence.get())), ..self }
     }
 
     fn with(self, change: impl FnOnce(Query) -> Query) -> Self {
@@ -93,6 +105,9 @@ impl RemoteFind {
         }
         if let Some(bytes) = memory {
             arguments.insert("memory_max", bytes as u64);
+        }
+        if let Some((name, state)) = self.state {
+            arguments.insert(name, state);
         }
         Ok(arguments)
     }

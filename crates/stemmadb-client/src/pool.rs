@@ -245,9 +245,9 @@ impl Shared {
                         Err(Failure::Lost(error)) => {
                             self.give_up_lane(&mut connection, lane);
                             if !is_repeatable {
-                                return Err(error.with_hint(
-                                    "the write may have been applied: read before you repeat it",
-                                ));
+                                return Err(
+                                    error.with_hint("the write may have been applied: read before you repeat it")
+                                );
                             }
                             error
                         }

@@ -368,3 +368,113 @@ fn silent_and_slow_peers_are_cut_off() {
         assert!(ended.is_ok() || ended.unwrap_err().kind() == std::io::ErrorKind::ConnectionReset);
     }
 }
+
+#[test]
+fn interactive_transactions_are_serializable() {
+    let server = TestServer::start(Transport::Tcp);
+    let db = server.client().create_database("shop").unwrap();
+    for account in ["a", "b"] {
+        db.insert(account, &json!({"kind": "account", "balance": 100})).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for (from, to) in [("a", "b"), ("b", "a"), ("a", "b")] {
+            let db = &db;
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    db.optimistic(|tx| {
+                        let balance =
+                            |found: Option<stemmadb::Document>| found.unwrap().get("balance").unwrap().unwrap();
+                        let (have, other) = (balance(tx.get(from)?), balance(tx.get(to)?));
+                        tx.upsert(from, &json!({"kind": "account", "balance": have.as_i64().unwrap() - 1}))?;
+                        tx.upsert(to, &json!({"kind": "account", "balance": other.as_i64().unwrap() + 1}))
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    let balance = |id: &str| db.get(id).unwrap().unwrap().get("balance").unwrap().unwrap().as_i64().unwrap();
+    assert_eq!((balance("a"), balance("b")), (90, 110));
+    // A transaction sees one state, and depends on what it read.
+    let mut attempts = 0;
+    let count = db
+        .optimistic(|tx| {
+            attempts += 1;
+            let count = tx.count(field("kind").eq("account"))?;
+            if attempts == 1 {
+                db.insert("c", &json!({"kind": "account", "balance": 0}))?;
+                assert!(tx.get("c")?.is_none(), "the snapshot does not change");
+                assert_eq!(tx.find(field("kind").eq("account"))?.len(), 2);
+            }
+            tx.upsert("count", &json!({"n": count}))?;
+            Ok(count)
+        })
+        .unwrap();
+    assert_eq!((attempts, count), (2, 3));
+}
+
+#[test]
+fn transactions_end_at_their_deadline() {
+    let server = TestServer::start_with(Transport::Tcp, |config| config.wire.snapshot_time = Duration::ZERO);
+    let db = server.client().create_database("shop").unwrap();
+    let late = db.optimistic(|tx| tx.get("a").map(drop));
+    let error = late.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stopped);
+    assert!(error.hint().unwrap().contains("wire.snapshot_time"));
+    let server = TestServer::start_with(Transport::Tcp, |config| config.wire.snapshot_count = 1);
+    let db = server.client().create_database("shop").unwrap();
+    let nested = db.optimistic(|_| db.optimistic(|_| Ok(())));
+    assert_eq!(nested.unwrap_err().kind(), ErrorKind::Unavailable);
+    db.optimistic(|_| Ok(())).unwrap();
+}
+
+#[test]
+fn keys_are_set_counted_and_applied_once() {
+    use stemmadb::handles::KeyCondition;
+    let server = TestServer::start(Transport::Tcp);
+    server.client().create_database("shop").unwrap();
+    let proxy = CuttingProxy::start(server.address());
+    let mut expected = 0;
+    for byte_count in (200..700).step_by(7) {
+        proxy.budget.store(byte_count, Ordering::SeqCst);
+        let options = ClientOptions::new().timeout(PATIENCE).credentials(root());
+        let Ok(client) = Client::connect_with(&format!("stemma://{}", proxy.address), options) else { continue };
+        let visits = client.database("shop").keys("visits").unwrap();
+        for _ in 0..3 {
+            expected += 1;
+            assert_eq!(visits.increment("ada", 1).unwrap(), expected, "after {byte_count} bytes");
+        }
+    }
+    assert!(expected > 100);
+    let db = server.client().database("shop");
+    let keys = db.keys("leases").unwrap();
+    assert_eq!(keys.get::<String>("a").unwrap(), None);
+    assert!(keys.set_if("a", &"me", &KeyCondition::Absent, Some(PATIENCE)).unwrap().was_set);
+    let second = keys.set_if("a", &"you", &KeyCondition::Absent, None).unwrap();
+    assert_eq!((second.was_set, second.previous), (false, Some("me".into())));
+    keys.set("b", &json!({"n": [1, null]})).unwrap();
+    let all = keys.all::<serde_json::Value>().unwrap();
+    assert_eq!(all, [("a".to_owned(), json!("me")), ("b".to_owned(), json!({"n": [1, null]}))]);
+    assert_eq!(db.keys("a/b").unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(keys.remove("a").unwrap() && !keys.remove("a").unwrap());
+    assert_eq!(keys.increment("b", 1).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn past_states_are_read() {
+    let server = TestServer::start(Transport::Tcp);
+    let db = server.client().create_database("shop").unwrap();
+    db.insert("a", &json!({"n": 1})).unwrap();
+    let then = db.sequence().unwrap();
+    db.upsert("a", &json!({"n": 2})).unwrap();
+    db.insert("b", &json!({"n": 1})).unwrap();
+    match db.as_of(then).get("a") {
+        Ok(found) => {
+            assert_eq!(found.unwrap().get("n").unwrap(), Some(1.into()));
+            assert_eq!(db.as_of(then).find(field("n").eq(1)).count().unwrap(), 1);
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+    }
+    let future = stemmadb::Sequence::new(db.sequence().unwrap().get() + 100);
+    assert_eq!(db.as_of(future).get("a").unwrap_err().kind(), ErrorKind::Invalid);
+}

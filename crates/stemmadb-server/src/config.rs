@@ -257,8 +257,8 @@ impl Default for Limits {
 pub struct Wire {
     /// The address to listen on; port 0 selects any free port. `None`: no TCP.
     pub address: Option<SocketAddr>,
-    /// Whether connections to `address` use [`Config::tls`], if it is set.
-    pub is_encrypted: bool,
+    /// Whether connections to `address` are not encrypted although [`Config::tls`] is set.
+    pub is_plain: bool,
     /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
     pub unix: Option<PathBuf>,
     /// How long a thread polls its connection for the next request before it sleeps, in microseconds.
@@ -269,18 +269,24 @@ pub struct Wire {
     pub thread_count: usize,
     /// The time after which a connection without requests is closed. Clients reconnect when they need to.
     pub idle_timeout: Duration,
+    /// How long a snapshot is kept for a transaction of a client.
+    pub snapshot_time: Duration,
+    /// The maximum number of such snapshots; more transactions are refused.
+    pub snapshot_count: usize,
 }
 
 impl Default for Wire {
     fn default() -> Self {
         Wire {
             address: None,
-            is_encrypted: true,
+            is_plain: false,
             unix: None,
             poll_us: 50,
             connection_count: 1000,
             thread_count: 2000,
             idle_timeout: Duration::from_secs(600),
+            snapshot_time: Duration::from_secs(60),
+            snapshot_count: 1000,
         }
     }
 }

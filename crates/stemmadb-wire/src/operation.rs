@@ -60,12 +60,26 @@ operations! {
     Distinct = 35, false;
     /// Returns the plan of a query.
     Explain = 36, false;
+    /// Keeps a snapshot for further reads, for a limited time.
+    OpenSnapshot = 40, false;
+    /// Closes a snapshot.
+    CloseSnapshot = 41, false;
     /// Streams the changes after a sequence, up to the newest.
     Changes = 48, false;
     /// Streams the changes after a sequence, and then each new one.
     Subscribe = 49, false;
     /// Streams a query's result, and then its changes.
     Watch = 50, false;
+    /// Reads a key.
+    KeyGet = 64, false;
+    /// Lists keys and values.
+    KeyList = 65, false;
+    /// Sets a key, perhaps on a condition.
+    KeySet = 66, true;
+    /// Removes a key.
+    KeyRemove = 67, true;
+    /// Adds to a number.
+    KeyIncrement = 68, true;
 }
 
 impl Operation {

@@ -148,7 +148,9 @@ fn run_and_close<T>(mut database: Database, act: impl FnOnce(&Database) -> Resul
 
 fn refuse_url(path: &Path) -> Result<()> {
     let path = path.to_string_lossy();
-    if path.contains("://") {
+    if let Some((scheme, rest)) = path.split_once("://") {
+        // A password is not repeated.
+        let path = format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host));
         return Err(Failure::usage(format!("{path} is a URL: this command works on local databases only"))
             .with_hint("name the directory of a database on this machine"));
     }

@@ -16,6 +16,42 @@ const WRITERS: u64 = 3;
 /// Calls are repeated for so long; far longer than a restart takes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
+/// The processor time that a process has used, in ticks of 10 ms.
+#[cfg(target_os = "linux")]
+fn used_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Threads poll only for a moment: a server with idle connections and a subscription soon uses no processor.
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_connections_use_no_processor() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let server = Server::start(directory.path(), &["--wire-listen", &address.to_string()]);
+    let connect = || {
+        let credentials = Credentials::Password { user: "admin".into(), password: PASSWORD.into() };
+        let options = ClientOptions::new().credentials(credentials).timeout(TIMEOUT);
+        Client::connect_with(&format!("stemma://{address}"), options).unwrap()
+    };
+    let clients: Vec<Client> = (0..50).map(|_| connect()).collect();
+    let db = clients[0].create_database("shop").unwrap();
+    let mut feed = db.subscribe(Sequence::ZERO);
+    db.insert("a", &json!({})).unwrap();
+    assert!(feed.next_within(TIMEOUT).unwrap().is_some());
+    wait_until("a second without work", TIMEOUT, || {
+        let before = used_ticks(server.pid());
+        std::thread::sleep(Duration::from_secs(1));
+        used_ticks(server.pid()) <= before + 1
+    });
+    // The connections still work.
+    clients.iter().for_each(|client| client.ping().unwrap());
+    server.assert_no_panic();
+}
+
 #[test]
 fn clients_survive_kills_of_their_server() {
     let kills: u64 = std::env::var("STEMMA_KILLS").map_or(4, |text| text.parse().expect("STEMMA_KILLS is a number"));

@@ -305,8 +305,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     optional!("wire.listen" Address wire.address, "none",
         "The address to listen on for clients of the wire protocol (stemma://); port 0 selects any free port"
     ),
-    setting!("wire.encrypt" Flag wire.is_encrypted,
-        "Whether connections to wire.listen are encrypted, if tls.certificate is set"
+    setting!("wire.plain" Flag wire.is_plain,
+        "Whether connections to wire.listen are not encrypted although tls.certificate is set"
     ),
     Setting {
         name: "wire.unix",
@@ -331,6 +331,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     setting!("wire.idle_timeout" Duration wire.idle_timeout,
         "Time after which a connection of the wire protocol without requests is closed"
+    ),
+    setting!("wire.snapshot_time" Duration wire.snapshot_time,
+        "How long a snapshot is kept for a transaction of a client of the wire protocol"
+    ),
+    setting!("wire.snapshot_count" Count wire.snapshot_count,
+        "Maximum number of such snapshots; more transactions are refused"
     ),
 ];
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stemmadb::{Error, Object, Revision, Value};
+use stemmadb::{Error, Object, Revision, Sequence, Snapshot, Value};
 use stemmadb_wire::{Encoding, FrameKind, Request, write_frame};
 
 use super::connection::Connection;
@@ -49,6 +49,21 @@ impl Call<'_> {
     pub(super) fn open(&self, rights: RightsOf, document: Option<&str>) -> Result<Arc<ServedDatabase>> {
         self.allow(rights, document)?;
         Ok(self.server.wait(self.server.state.directory.open_database(self.request.database))?)
+    }
+
+    /// The state that the request reads, if it is not the newest: an open snapshot, or one of the past.
+    ///
+    /// # Errors
+    /// `Stopped` if the snapshot was closed; `NotFound` if the past is not kept.
+    pub(super) fn past(&self, served: &ServedDatabase) -> Result<Option<Snapshot>> {
+        if let Some(number) = self.optional_number("snapshot")? {
+            let user = self.identity.user.name.as_deref();
+            return self.server.snapshots.get(number, self.request.database, user).map(Some);
+        }
+        match self.optional_number("as_of")? {
+            Some(sequence) => Ok(Some(served.database().as_of(Sequence::new(sequence))?)),
+            None => Ok(None),
+        }
     }
 
     /// Refuses to continue a long stream if the client's access was revoked.

@@ -22,7 +22,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// The most lanes whose last number is remembered.
 const KNOWN_MAX: usize = 10_000;
 /// Writes of different lanes rarely share one of these locks.
-const LOCK_COUNT: usize = 256;
+const LOCK_COUNT: usize = 1024;
 
 /// The lanes of a database.
 pub(super) struct Lanes {
@@ -65,7 +65,7 @@ pub(super) fn record(key: &WriteKey, result: &Value) -> Value {
 impl Lanes {
     /// Locks the lane of a write.
     pub(super) fn lock(&self, key: &WriteKey) -> MutexGuard<'_, ()> {
-        self.locks[usize::from(key.lane[0]) % LOCK_COUNT].lock()
+        self.locks[usize::from(u16::from_le_bytes([key.lane[0], key.lane[1]])) % LOCK_COUNT].lock()
     }
 
     /// The result of the write, if it was written before. The lane must be locked.

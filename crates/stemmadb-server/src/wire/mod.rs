@@ -17,6 +17,7 @@ mod rights;
 mod rows;
 mod running;
 mod server;
+mod snapshots;
 mod transport;
 
 pub(crate) use server::WireServer;

@@ -16,6 +16,9 @@ const TICK: Duration = Duration::from_millis(2);
 /// The ticks without a new request after which the monitor sleeps.
 const QUIET_TICKS: u32 = 100;
 
+/// How often snapshots whose time is over are closed while no requests arrive.
+const SNAPSHOT_TICK: Duration = Duration::from_secs(5);
+
 /// Wakes the monitor's thread, and ends it.
 #[derive(Default)]
 pub(super) struct Monitor {
@@ -56,7 +59,12 @@ impl Monitor {
                         false => {
                             self.is_awake.store(false, Ordering::SeqCst);
                             if self.request_count.load(Ordering::SeqCst) == seen {
-                                self.wake.wait(&mut is_stopped);
+                                let has_snapshots =
+                                    server.upgrade().is_some_and(|server| server.snapshots.close_expired());
+                                match has_snapshots {
+                                    true => drop(self.wake.wait_for(&mut is_stopped, SNAPSHOT_TICK)),
+                                    false => self.wake.wait(&mut is_stopped),
+                                }
                             }
                             self.is_awake.store(true, Ordering::SeqCst);
                             quiet_ticks = 0;

@@ -58,6 +58,11 @@ routes! {
     Aggregate "POST" "/{db}/_aggregate",
     Changes "GET" "/{db}/_changes",
     Watch "POST" "/{db}/_watch",
+    ListKeys "GET" "/{db}/_keys/{namespace}",
+    GetKey "GET" "/{db}/_keys/{namespace}/{key*}",
+    PutKey "PUT" "/{db}/_keys/{namespace}/{key*}",
+    DeleteKey "DELETE" "/{db}/_keys/{namespace}/{key*}",
+    IncrementKey "POST" "/{db}/_keys/{namespace}/{key*}",
 }
 
 impl RightsOf {

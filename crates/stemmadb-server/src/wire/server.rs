@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use super::connection::Connection;
 use super::monitor::Monitor;
 use super::pool::Pool;
+use super::snapshots::Snapshots;
 use super::transport::{Socket, Transport};
 use crate::app::ServerState;
 use crate::connections::CountedConnection;
@@ -33,6 +34,7 @@ pub(crate) struct WireServer {
     pub(super) pool: Arc<Pool>,
     pub(super) monitor: Arc<Monitor>,
     pub(super) runtime: Handle,
+    pub(super) snapshots: Snapshots,
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_number: AtomicU64,
     pub(super) is_stopping: AtomicBool,
@@ -52,8 +54,8 @@ impl WireServer {
             return Ok(None);
         }
         let tcp = wire.address.map(|address| listen(state, address)).transpose()?;
-        let tls = match (&state.config.tls, wire.is_encrypted) {
-            (Some(tls), true) => Some(Arc::new(crate::tls::server_config(tls)?)),
+        let tls = match (&state.config.tls, wire.is_plain) {
+            (Some(tls), false) => Some(Arc::new(crate::tls::server_config(tls)?)),
             _ => None,
         };
         let address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -62,6 +64,7 @@ impl WireServer {
             pool: Pool::new(wire.thread_count.max(1), runtime.clone()),
             monitor: Arc::default(),
             runtime,
+            snapshots: Snapshots::default(),
             connections: Mutex::default(),
             next_number: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),

@@ -24,13 +24,20 @@ pub enum KeyCondition {
 }
 
 /// The outcome of [`Keys::set_if`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct KeyWrite {
     /// Whether the condition held, so that the value was set.
     pub was_set: bool,
     /// The value before; `None` if the key did not exist.
     pub previous: Option<Value>,
+}
+
+impl KeyWrite {
+    /// An outcome that a database in another process returned.
+    pub fn new(was_set: bool, previous: Option<Value>) -> Self {
+        KeyWrite { was_set, previous }
+    }
 }
 
 impl KeyCondition {

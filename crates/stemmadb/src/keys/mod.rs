@@ -53,7 +53,11 @@ pub struct Keys {
     expiring: Arc<ExpiringKeys>,
     durability: Durability,
     prefix: String,
+    record: Option<KeyRecord>,
 }
+
+/// Makes a `_local` document, its id and its body, from the result of a write.
+type KeyRecord = Arc<dyn Fn(&Value) -> (String, Value) + Send + Sync>;
 
 /// The keys of a database that have an expiration time, ordered by it.
 #[derive(Default)]
@@ -105,13 +109,21 @@ impl Keys {
                 .with_hint("give 1 to 100 bytes without a slash, such as `sessions`"));
         }
         let prefix = format!("{DIRECTORY}{namespace}/");
-        Ok(Keys { store: Arc::downgrade(store), expiring: expiring.clone(), durability, prefix })
+        Ok(Keys { store: Arc::downgrade(store), expiring: expiring.clone(), durability, prefix, record: None })
     }
 
     /// Sets the durability of writes through this handle. A cache may not need to wait for the disk.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// Writes a `_local` document with each write of this handle, in the same transaction. `record` makes its id and
+    /// body from the result of the write, such as the sum of [`Keys::increment`].
+    #[must_use]
+    pub fn recording(mut self, record: impl Fn(&Value) -> (String, Value) + Send + Sync + 'static) -> Self {
+        self.record = Some(Arc::new(record));
         self
     }
 
@@ -238,7 +250,7 @@ impl Keys {
     }
 
     /// Applies `change` to the entry of a key and writes the result, in one transaction.
-    fn change<R>(
+    fn change<R: Serialize>(
         &self,
         key: &str,
         change: impl FnOnce(Option<KeyEntry>) -> Result<(Option<KeyEntry>, R)>,
@@ -261,6 +273,10 @@ impl Keys {
                 // Compare with the time at which the key was taken from the queue, even if the clock was set back
                 // since: the key is not queued again.
                 remove_if_expired(tx, other, due_ms)?;
+            }
+            if let Some(record) = &self.record {
+                let (id, body) = record(&Value::from_serialize(&result)?);
+                tx.put_local(&id, None, Some(&body))?;
             }
             Ok((result, expires_at_ms))
         })?;

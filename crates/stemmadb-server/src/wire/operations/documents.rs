@@ -11,7 +11,10 @@ use super::super::rows::{RowStream, write_document};
 pub(super) fn get(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
     let served = call.open(RightsOf::get(id), Some(id))?;
-    reply(call, served.database().get(id)?)
+    match call.past(&served)? {
+        Some(snapshot) => reply(call, snapshot.get(id)?),
+        None => reply(call, served.database().get(id)?),
+    }
 }
 
 pub(super) fn get_revision(call: &Call<'_>) -> Result<Vec<u8>> {
@@ -30,7 +33,10 @@ fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u8>> {
 /// One row for each id, null if there is no such document; all as of one moment.
 pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::BulkGet, None)?;
-    let snapshot = served.database().snapshot()?;
+    let snapshot = match call.past(&served)? {
+        Some(snapshot) => snapshot,
+        None => served.database().snapshot()?,
+    };
     let mut rows = RowStream::new(call);
     for id in call.list("ids")? {
         let id = id.as_str().ok_or_else(|| Error::invalid("`ids` is an array of strings"))?;

@@ -4,6 +4,7 @@ mod databases;
 mod documents;
 mod edits;
 mod feeds;
+mod keys;
 mod queries;
 
 use stemmadb::Value;
@@ -32,6 +33,13 @@ pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
         Operation::Aggregate => queries::aggregate(call),
         Operation::Distinct => queries::distinct(call),
         Operation::Explain => queries::explain(call),
+        Operation::OpenSnapshot => queries::open_snapshot(call),
+        Operation::CloseSnapshot => queries::close_snapshot(call),
+        Operation::KeyGet => keys::get(call),
+        Operation::KeyList => keys::list(call),
+        Operation::KeySet => keys::set(call),
+        Operation::KeyRemove => keys::remove(call),
+        Operation::KeyIncrement => keys::increment(call),
         Operation::Changes => feeds::changes(call),
         Operation::Subscribe => feeds::subscribe(call),
         Operation::Watch => feeds::watch(call),

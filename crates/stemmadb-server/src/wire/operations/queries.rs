@@ -34,7 +34,30 @@ fn time_limit(call: &Call<'_>) -> Result<Option<Duration>> {
 }
 
 fn find_on(call: &Call<'_>, served: &ServedDatabase) -> Result<Find> {
-    Ok(served.database().find(query(call)?))
+    let query = query(call)?;
+    Ok(match call.past(served)? {
+        Some(snapshot) => snapshot.find(query),
+        None => served.database().find(query),
+    })
+}
+
+/// Keeps a snapshot for further reads of this user.
+pub(super) fn open_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Transact, None)?;
+    let wire = &call.server.state.config.wire;
+    let snapshot = served.database().snapshot()?;
+    let sequence = snapshot.sequence().get();
+    let (user, name) = (call.identity.user.name.as_deref(), call.request.database);
+    let number = call.server.snapshots.open(snapshot, name, user, wire.snapshot_time, wire.snapshot_count)?;
+    Ok(call.reply(&object([("snapshot", number.into()), ("sequence", sequence.into())])))
+}
+
+pub(super) fn close_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
+    call.allow(RightsOf::Transact, None)?;
+    if let Some(number) = call.optional_number("snapshot")? {
+        call.server.snapshots.close(number, call.identity.user.name.as_deref());
+    }
+    Ok(call.reply(&Value::Null))
 }
 
 /// Streams the rows of a query: documents, ids or values.
