@@ -51,6 +51,7 @@ fn every_route_has_a_row_and_no_row_is_without_a_route() {
 fn sources() -> String {
     let mut sources = String::new();
     sources_below(&root().join("crates/stemmadb-server"), &mut sources);
+    sources_below(&root().join("crates/stemmadb-http"), &mut sources);
     sources_below(&root().join("crates/stemmadb/tests"), &mut sources);
     sources
 }

@@ -48,7 +48,7 @@ routes! {
     GetDesign "GET" "/{db}/_design/{ddoc}",
     PutDesign "PUT" "/{db}/_design/{ddoc}",
     DeleteDesign "DELETE" "/{db}/_design/{ddoc}",
-    GetLocal "GET" "/{db}/_local/{local}",
+    GetLocal "GET" "/{db}/_local/{local*}",
     BulkGet "POST" "/{db}/_bulk_get",
     BulkDocs "POST" "/{db}/_bulk_docs",
     Transact "POST" "/{db}/_transact",
