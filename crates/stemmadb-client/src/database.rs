@@ -296,7 +296,7 @@ impl RemotePast {
 
     /// Finds the documents that matched.
     pub fn find(&self, query: impl Into<Query>) -> RemoteFind {
-        self.database.find(query).as_of(self.sequence)
+        self.database.find(query).at_sequence(self.sequence)
     }
 }
 

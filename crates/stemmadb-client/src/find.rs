@@ -30,7 +30,7 @@ impl RemoteFind {
     }
 
     /// Reads the state at a sequence.
-    pub(crate) fn as_of(self, sequence: Sequence) -> Self {
+    pub(crate) fn at_sequence(self, sequence: Sequence) -> Self {
         RemoteFind { state: Some(("as_of", sequence.get())), ..self }
     }
 
