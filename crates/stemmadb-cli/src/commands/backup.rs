@@ -134,12 +134,14 @@ pub(super) fn run_follow(arguments: &Follow, session: Session<'_>) -> Result<()>
     refuse_in_shell(session, "follow", "follow DATABASE TARGET")?;
     interrupt::catch();
     let target = backup_target(&arguments.target, true)?;
-    let checks = arguments.check.map(|interval| Checks::start(target.clone(), interval)).transpose()?;
     let mut shipper = Shipper::new(&*target);
     if let Some(keep) = arguments.keep {
         shipper = shipper.keep(keep);
     }
-    follow_changes(arguments, &mut shipper, session)?;
+    let sequence = session.with(&arguments.database, |db| ship(db, &mut shipper))?;
+    // There is something to check now.
+    let checks = arguments.check.map(|interval| Checks::start(target.clone(), interval)).transpose()?;
+    follow_changes(arguments, &mut shipper, sequence)?;
     match checks.is_some_and(|checks| checks.has_failed()) {
         true => Err(Failure::new(Exit::Corrupt, "a backup could not be restored, or its check found damage")
             .with_hint("the first error is above; `stemma backup --verify` names damaged files")),
@@ -147,10 +149,9 @@ pub(super) fn run_follow(arguments: &Follow, session: Session<'_>) -> Result<()>
     }
 }
 
-/// Ships until an interrupt.
-fn follow_changes(arguments: &Follow, shipper: &mut Shipper<'_>, session: Session<'_>) -> Result<()> {
+/// Ships what is later than `sequence`, until an interrupt.
+fn follow_changes(arguments: &Follow, shipper: &mut Shipper<'_>, mut sequence: u64) -> Result<()> {
     let path = &arguments.database;
-    let mut sequence = session.with(path, |db| ship(db, shipper))?;
     let (mut shipped_files, mut shipped_at) = (Some(log_files(path)), Instant::now());
     let interval = arguments.interval.max(SHORTEST_INTERVAL);
     let mut delay = interval;

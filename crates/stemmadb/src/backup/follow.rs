@@ -179,9 +179,12 @@ impl Follower {
             // A check that is running when the follower ends keeps nothing of it.
             let checked = Arc::downgrade(&follower.shared);
             let note = move |check| _ = checked.upgrade().map(|shared| shared.note_check(check));
+            let begun = Arc::downgrade(&follower.shared);
+            let has_backup = move || begun.upgrade().is_some_and(|shared| shared.status().backup > 0);
             let target = follower.shared.target.clone();
             let key = store.parts.options.encryption.clone();
-            follower._checks = Some(ScheduledChecks::start(target, *interval, directory.clone(), key, note)?);
+            follower._checks =
+                Some(ScheduledChecks::start(target, *interval, directory.clone(), key, has_backup, note)?);
         }
         Ok(follower)
     }

@@ -63,19 +63,22 @@ struct Stop {
 }
 
 impl ScheduledChecks {
-    /// Calls `note` with the result of each check.
+    /// Calls `note` with the result of each check. Nothing is checked while `is_due` says no.
     pub(super) fn start(
         target: Arc<dyn Target>,
         interval: Duration,
         directory: PathBuf,
         key: Option<EncryptionKey>,
+        is_due: impl Fn() -> bool + Send + 'static,
         note: impl Fn(RestoreCheck) + Send + 'static,
     ) -> Result<Self> {
         let stop: Arc<Stop> = Arc::default();
         let stopping = stop.clone();
         let run = move || {
             while stopping.wait(interval) {
-                note(checked(&*target, &directory, key.as_ref()));
+                if is_due() {
+                    note(checked(&*target, &directory, key.as_ref()));
+                }
             }
         };
         std::thread::Builder::new().name("stemma-check".to_owned()).spawn(run).map_err(Error::no_thread)?;
