@@ -40,15 +40,23 @@ pub fn check_restore(
     directory: impl AsRef<Path>,
     key: Option<&EncryptionKey>,
 ) -> Result<RestoreReport> {
-    let name = format!("stemma-check-{}", &blake3::hash(target.describe().as_bytes()).to_hex()[..16]);
-    let destination = Destination::on_disk(&directory.as_ref().join(name))?;
-    let mut options = RestoreOptions::new().force(true);
+    let destination = Destination::on_disk(&directory.as_ref().join(directory_name(target)))?;
+    // An interrupted check may have left a part of a database.
+    destination.remove_filled()?;
+    let mut options = RestoreOptions::new();
     if let Some(key) = key {
         options = options.encryption(key.clone());
     }
     let report = restore_to(target, &destination, &options, &mut |_| ())?;
     destination.remove_filled()?;
     Ok(report)
+}
+
+/// The name of the directory in which restores of a target are checked. The target may be described by a relative path.
+pub(super) fn directory_name(target: &dyn Target) -> String {
+    let working_directory = std::env::current_dir().unwrap_or_default();
+    let place = format!("{} {}", working_directory.display(), target.describe());
+    format!("stemma-check-{}", &blake3::hash(place.as_bytes()).to_hex()[..16])
 }
 
 /// A thread that checks restores at intervals. Dropping it ends the thread, after a check that is running.

@@ -271,7 +271,24 @@ fn scheduled_checks_restore_the_newest_backup() {
     check_on_schedule(&db, &target_disk, directory.path());
 }
 
-/// The key of an encrypted database is known only to those who have opened it.
+/// A process may be killed while it removes the database that it has checked.
+#[test]
+fn remains_of_an_interrupted_check_do_not_fail_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let (db, target) = (open(&FaultVfs::new(1)), target(&FaultVfs::new(2)));
+    insert(&db, "first");
+    back_up_to(&db, &target).unwrap();
+    let remains = directory.path().join(rehearse::directory_name(&target));
+    for name in ["tree", "log", ""] {
+        std::fs::create_dir_all(remains.join(name)).unwrap();
+        std::fs::write(remains.join(name).join("rest"), "x").unwrap();
+        let report = check_restore(&target, directory.path(), Options::new().encryption.as_ref()).unwrap();
+        assert_eq!(report.sequence, sequence(&db));
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+    }
+}
+
+/// A check restores an encrypted database with the key of the open one.
 #[test]
 #[cfg(feature = "encryption")]
 fn scheduled_checks_restore_backups_of_encrypted_databases() {
