@@ -59,7 +59,7 @@ fn node_file(suite: &str, file: &str, started: &TestServer) -> Command {
     let directory = directory(suite);
     install(&sources(suite), &directory);
     let mut node = Command::new("node");
-    node.args(["--test", "--test-reporter=spec", file]).current_dir(&directory);
+    node.args(["--test", "--test-reporter=spec", "--test-timeout=300000", file]).current_dir(&directory);
     node.env("STEMMA_URL", started.url()).env("SUITE_DIR", started.local());
     node
 }
