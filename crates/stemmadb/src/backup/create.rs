@@ -57,7 +57,7 @@ impl BackupOptions {
 
     /// Sets whether the files of the tree are part of the backup where they can be linked; true by default. Then a
     /// restore to the end of the backup copies the tree instead of computing it again. The links take no space at
-    /// first, and later that of the files which the database has replaced meanwhile.
+    /// first, and later that of files that the database has replaced since.
     #[must_use]
     pub fn tree(mut self, has_tree: bool) -> Self {
         self.has_tree = has_tree;
@@ -447,19 +447,19 @@ impl Shipment<'_> {
         Ok(Some(KeysEntry { active, file }))
     }
 
-    /// The files of the tree, if the target can share all of them. They are linked anew for each backup: a tree that
-    /// was computed again has other files of the same names.
+    /// The files of the tree, if the target can share all of them. Each backup has links of its own: a tree that was
+    /// computed again has other files of the same names.
     fn tree(&mut self) -> Result<Vec<TreeEntry>> {
-        let tree = &self.export.tree;
+        let (tree, prefix) = (&self.export.tree, self.prefix.clone());
+        let name_of = |path: &str| format!("{prefix}-{}", path.replace('/', "-"));
         let mut entries = Vec::new();
         for (path, length) in tree.files() {
-            let name = format!("{}-{}", self.prefix, path.replace('/', "-"));
-            let Some(file) = self.link(tree.vfs(), &name, &path, length)? else { return Ok(Vec::new()) };
+            let Some(file) = self.link(tree.vfs(), &name_of(&path), &path, length)? else { return Ok(Vec::new()) };
             entries.push(TreeEntry::new(&path, file));
         }
         if !entries.is_empty() {
             let (path, bytes) = tree.manifest()?;
-            let file = self.put_bytes(format!("{}-{}", self.prefix, path.replace('/', "-")), &bytes)?;
+            let file = self.put_bytes(name_of(&path), &bytes)?;
             entries.push(TreeEntry::new(&path, file));
         }
         Ok(entries)

@@ -9,6 +9,7 @@ use std::io::Read;
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
+use crate::engine::directory::TREE;
 use crate::log::{DatabaseId, LogPosition};
 use crate::revision::Sequence;
 use crate::{Error, ErrorKind, Result, tree};
@@ -22,8 +23,6 @@ const FORMAT: u32 = 1;
 const ENCRYPTED_FORMAT: u32 = 2;
 /// That of backups with a tree, encrypted or not.
 const TREE_FORMAT: u32 = 3;
-/// The directory of the tree within a database.
-pub(super) const TREE: &str = "tree";
 
 /// A longer manifest is damaged.
 const BYTES_MAX: u64 = 1 << 30;

@@ -10,13 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cut::{CopiedSegment, CutAt, cut};
 use super::destination::{Destination, create_directories, flush_directories, open_copy, with_keys};
-use super::manifest::{
-    self, ContentEntry, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, TREE, TreeEntry,
-};
+use super::manifest::{self, ContentEntry, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, TreeEntry};
 use super::target::Target;
 use super::transfer::write_all;
-use super::verify::{no_backups, read_verified, tree_list, verify_frames};
+use super::verify::{no_backups, read_verified, tree_list, verified_bytes, verify_frames};
 use crate::cipher::{EncryptionKey, Keyring};
+use crate::engine::directory::TREE;
 use crate::engine::{CheckReport, key_file};
 use crate::history::At as PastAt;
 use crate::log::{Digest, history_name, segment_file_name};
@@ -124,7 +123,7 @@ pub struct RestoreReport {
 ///
 /// The directory gets its name when the database in it is complete, flushed and checked: if the process is killed
 /// before, there is no database, and the next restore removes the remains. The database is a copy with an identity of
-/// its own: replications with it start anew, and find what is missing. Costs copying, computing the tree from
+/// its own: replications with it start again, and find what is missing. Costs copying, computing the tree from
 /// the log, and a check; the tree of the backup is copied instead, if it has one and ends with the state to restore, or
 /// before it.
 ///
@@ -320,12 +319,7 @@ impl Source {
     /// `KeyRequired` without a key; `WrongKey` if it is another one; `Corrupt` if the key file is damaged.
     fn keyring(&self, target: &dyn Target, key: Option<&EncryptionKey>) -> Result<Option<Arc<Keyring>>> {
         let Some(keys) = &self.keys else { return Ok(None) };
-        let mut bytes = Vec::new();
-        read_verified(target, &keys.file, &mut |content| {
-            let read = content.read_to_end(&mut bytes);
-            read.map(|_| ()).map_err(|error| Error::io(format_args!("read {}", keys.file.name), error))
-        })
-        .map_err(incomplete)?;
+        let bytes = verified_bytes(target, &keys.file).map_err(incomplete)?;
         key_file::open(&bytes, key).map(Some)
     }
 

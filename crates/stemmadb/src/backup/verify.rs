@@ -1,5 +1,6 @@
 //! Verifying backups: every file is read and compared with the manifests, and every frame of the log is checked.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -119,7 +120,7 @@ impl Verifier<'_> {
         for segment in &manifest.segments {
             let names: Vec<&str> = segment.parts.iter().map(|part| &*part.name).collect();
             self.once(manifest.backup, &names, |target| match manifest.keys {
-                None => segment_in_memory(target, segment).map(|_| ()),
+                None => verify_segment(target, segment),
                 Some(_) => segment.parts.iter().try_for_each(|part| verify_hash(target, part)),
             })?;
             self.show(segment.parts.iter().map(|part| part.length).sum(), total);
@@ -143,9 +144,14 @@ impl Verifier<'_> {
     }
 
     fn tree(&mut self, manifest: &Manifest, total: u64) -> Result<()> {
+        // Read for the first file that needs it.
+        let listed = OnceCell::new();
         for entry in &manifest.tree {
             self.once(manifest.backup, &[&entry.file.name], |target| match entry.file.hash {
-                None => verify_tree_file(target, &manifest.tree, entry),
+                None => match listed.get_or_init(|| tree_list(target, &manifest.tree)) {
+                    Ok(listed) => verify_tree_file(target, listed, entry),
+                    Err(error) => Err(error.duplicate()),
+                },
                 Some(_) => verify_hash(target, &entry.file),
             })?;
             self.show(entry.file.length, total);
@@ -200,6 +206,16 @@ pub(super) fn read_verified(
     Ok(())
 }
 
+/// Reads a file into memory and verifies it.
+pub(super) fn verified_bytes(target: &dyn Target, file: &FileEntry) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_verified(target, file, &mut |content| {
+        let read = content.read_to_end(&mut bytes);
+        read.map(|_| ()).map_err(|error| Error::io(format_args!("read {}", file.name), error))
+    })?;
+    Ok(bytes)
+}
+
 /// Verifies a file of which nothing can be decrypted here.
 fn verify_hash(target: &dyn Target, file: &FileEntry) -> Result<()> {
     if file.hash.is_none() {
@@ -212,20 +228,22 @@ fn damaged_file(name: &str, what: &str) -> Error {
     Error::corrupt(format!("{name} is damaged: {what}"))
 }
 
-/// Reads a segment into memory and verifies it.
-fn segment_in_memory(target: &dyn Target, segment: &SegmentEntry) -> Result<Arc<dyn Vfs>> {
+/// Reads a file of a database from its parts into memory and verifies their hashes.
+fn in_memory(target: &dyn Target, name: &str, parts: &[FileEntry]) -> Result<Arc<dyn Vfs>> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-    let name = segment_file_name(segment.number);
-    let file = vfs.create(&name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
+    let file = vfs.create(name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
     let mut offset = 0;
-    for part in &segment.parts {
+    for part in parts {
         read_verified(target, part, &mut |content| {
             offset = write_all(&file, &part.name, offset, content, &mut |_| ())?;
             Ok(())
         })?;
     }
-    verify_frames(&vfs, segment)?;
     Ok(vfs)
+}
+
+fn verify_segment(target: &dyn Target, segment: &SegmentEntry) -> Result<()> {
+    verify_frames(&in_memory(target, &segment_file_name(segment.number), &segment.parts)?, segment)
 }
 
 /// Verifies the frames of a segment that was copied to `vfs`.
@@ -241,12 +259,7 @@ pub(super) fn verify_frames(vfs: &Arc<dyn Vfs>, segment: &SegmentEntry) -> Resul
 
 /// Verifies what is kept of the past of a segment.
 fn verify_history_file(target: &dyn Target, manifest: &Manifest, history: &HistoryEntry) -> Result<()> {
-    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-    let name = history_name(history.segment);
-    let file = vfs.create(&name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
-    read_verified(target, &history.file, &mut |content| {
-        write_all(&file, &history.file.name, 0, content, &mut |_| ()).map(|_| ())
-    })?;
+    let vfs = in_memory(target, &history_name(history.segment), std::slice::from_ref(&history.file))?;
     let id = manifest.database_id()?;
     verify_history(&*vfs, history.segment, &id).map_err(|error| error.within(&history.file.name))
 }
@@ -257,23 +270,14 @@ fn verify_history_file(target: &dyn Target, manifest: &Manifest, history: &Histo
 /// `Corrupt` if it is damaged.
 pub(super) fn tree_list(target: &dyn Target, tree: &[TreeEntry]) -> Result<ListedFiles> {
     let manifest = tree.last().ok_or_else(|| Error::internal("a backup without a tree has no list of its files"))?;
-    let mut bytes = Vec::new();
-    read_verified(target, &manifest.file, &mut |content| {
-        let read = content.read_to_end(&mut bytes);
-        read.map(|_| ()).map_err(|error| Error::io(format_args!("read {}", manifest.file.name), error))
-    })?;
-    ListedFiles::decode(&bytes)
+    ListedFiles::decode(&verified_bytes(target, &manifest.file)?)
 }
 
 /// Verifies a file of the tree that was linked, and thus has no hash.
-fn verify_tree_file(target: &dyn Target, tree: &[TreeEntry], entry: &TreeEntry) -> Result<()> {
-    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+fn verify_tree_file(target: &dyn Target, listed: &ListedFiles, entry: &TreeEntry) -> Result<()> {
     let path = entry.path();
-    let file = vfs.create(&path).map_err(|error| Error::io(format_args!("create {path}"), error))?;
-    read_verified(target, &entry.file, &mut |content| {
-        write_all(&file, &entry.file.name, 0, content, &mut |_| ()).map(|_| ())
-    })?;
-    tree_list(target, tree)?.verify(vfs, &path).map_err(|error| error.within(&entry.file.name))
+    let vfs = in_memory(target, &path, std::slice::from_ref(&entry.file))?;
+    listed.verify(vfs, &path).map_err(|error| error.within(&entry.file.name))
 }
 
 /// Verifies the content of an attachment by the hash in the manifest, or else by its digest.

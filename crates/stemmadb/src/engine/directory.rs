@@ -15,7 +15,7 @@ use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, MemoryVfs, ReadOnlyVfs, Vfs};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.
-const TREE: &str = "tree";
+pub(crate) const TREE: &str = "tree";
 
 /// Holds the old tree until a rebuild has succeeded.
 const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";

@@ -86,7 +86,7 @@ fn tree_of_the_backup_before_is_taken_for_states_between_backups() {
     assert!(taken_count > 25, "{taken_count}");
 }
 
-/// What is wrong with a tree is told by a verification, and a restore computes the tree from the log.
+/// A verification reports a damaged tree, and a restore computes the tree from the log.
 #[test]
 fn damaged_tree_of_a_backup_is_found_and_not_needed() {
     let (db, target_disk, target, mut random) = linked(43);
