@@ -11,6 +11,7 @@ mod indexes;
 mod keys;
 mod mirror;
 mod pipeline;
+mod query;
 mod remote;
 mod replicate;
 mod salvage;
@@ -37,6 +38,7 @@ pub(crate) use encryption::{KeySource, decrypt, encrypt, use_key};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
+use query::query_of;
 pub(crate) use remote::{ServerDatabase, is_remote};
 pub(crate) use replicate::{ReplicationNotice, ReplicationRequest, ReplicationSide};
 pub(crate) use salvage::{RevisionHistory, SalvagedItem, parse_salvaged_line, salvage};
@@ -495,25 +497,7 @@ impl Database {
     }
 
     fn build_find(&self, request: &FindRequest) -> Result<Find> {
-        let mut find = self.snapshot()?.find(Selector::parse(&request.selector)?).skip(request.skip);
-        for SortKey { path, descending } in &request.sort {
-            find = match (&request.collation, *descending) {
-                (None, false) => find.sort(path),
-                (None, true) => find.sort_descending(path),
-                (Some(language), false) => find.sort_collated(path, language),
-                (Some(language), true) => find.sort_collated_descending(path, language),
-            };
-        }
-        if let Some(limit) = request.limit {
-            find = find.limit(limit);
-        }
-        if let Some(token) = &request.page {
-            find = find.after(token);
-        }
-        if let Some(time) = request.timeout {
-            find = find.time_limit(time);
-        }
-        Ok(find)
+        Ok(self.snapshot()?.find(query_of(request)?))
     }
 }
 

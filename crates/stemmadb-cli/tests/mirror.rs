@@ -1,41 +1,22 @@
 //! `stemma mirror`: killed at random times, following another process, and mirroring from a server.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use stemmadb::Value;
+use support::{Running, Workspace};
 
 /// `admin:secret` in Base64.
 const CREDENTIALS: &str = "YWRtaW46c2VjcmV0";
 
-/// A temporary directory in which commands run.
-struct Workspace(tempfile::TempDir);
-
 impl Workspace {
-    fn new() -> Self {
-        Workspace(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stemma"));
-        command
-            .args(arguments)
-            .current_dir(self.0.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
     /// Runs the command; returns its standard output.
     ///
     /// # Panics
@@ -64,25 +45,6 @@ impl Workspace {
         }
         fs::write(self.path("cars.jsonl"), text).unwrap();
         self.run(&["import", "cars.stemma", "cars.jsonl", "--on-conflict", "replace", "--durability", "none"]);
-    }
-}
-
-/// A process, killed when dropped.
-struct Running(Child);
-
-impl Running {
-    /// Sends SIGINT and waits; returns the exit status.
-    fn interrupt(mut self) -> Option<i32> {
-        let status = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().unwrap();
-        assert!(status.success());
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
     }
 }
 

@@ -2,34 +2,19 @@
 
 #![cfg(unix)]
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use stemmadb::Database;
-
-/// A temporary directory in which commands run.
-struct Workspace(tempfile::TempDir);
+use support::{Running, Workspace};
 
 impl Workspace {
-    fn new() -> Self {
-        Workspace(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stemma"));
-        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        command
-    }
-
     fn output(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
@@ -70,30 +55,10 @@ impl Workspace {
     }
 }
 
-/// A process, killed when dropped.
-struct Running(Child);
-
 impl Running {
-    fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap().success());
-    }
-
-    /// Sends SIGINT and waits; returns the exit status.
-    fn interrupt(mut self) -> Option<i32> {
-        self.signal("-INT");
-        self.0.wait().unwrap().code()
-    }
-
     fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
     }
 }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use stemmadb::{DocumentId, Edit, Object, Patch, Query, Revision, Selector, Sequence, Value};
+use stemmadb::{DocumentId, Edit, Object, Selector, Sequence, Value};
 use stemmadb_client::{Client, RemoteDatabase as WireDatabase, RemoteFind, RemoteRows};
 
-use super::{ChangeRow, ChangesRequest, DocumentWrite, FindRequest, ResultRow, SortKey, WriteMode, document_not_found};
+use super::query::query_of;
+use super::update::update_of;
+use super::{ChangeRow, ChangesRequest, DocumentWrite, FindRequest, ResultRow, WriteMode, document_not_found};
 use super::{document_object, durability_of, object_or_empty};
 use crate::arguments::DurabilityChoice;
 use crate::failure::{Failure, Result};
@@ -51,8 +53,7 @@ impl ServerDatabase {
         patch: &Value,
         durability: DurabilityChoice,
     ) -> Result<String> {
-        let revision: Option<Revision> = revision.map(str::parse).transpose()?;
-        let edit = Edit::Update { id: DocumentId::new(id)?, revision, patch: Patch::parse(patch)? };
+        let edit = update_of(id, revision, patch)?;
         Ok(self.0.with_durability(durability_of(durability)).edit(edit)?.to_string())
     }
 
@@ -75,25 +76,7 @@ impl ServerDatabase {
     }
 
     fn build_find(&self, request: &FindRequest) -> Result<RemoteFind> {
-        let mut query = Query::new(Selector::parse(&request.selector)?).skip(request.skip);
-        for SortKey { path, descending } in &request.sort {
-            query = match (&request.collation, *descending) {
-                (None, false) => query.sort(path),
-                (None, true) => query.sort_descending(path),
-                (Some(language), false) => query.sort_collated(path, language),
-                (Some(language), true) => query.sort_collated_descending(path, language),
-            };
-        }
-        if let Some(limit) = request.limit {
-            query = query.limit(limit);
-        }
-        if let Some(token) = &request.page {
-            query = query.after(token);
-        }
-        if let Some(time) = request.timeout {
-            query = query.time_limit(time);
-        }
-        Ok(self.0.find(query))
+        Ok(self.0.find(query_of(request)?))
     }
 
     /// Runs a query.

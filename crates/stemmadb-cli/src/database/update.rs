@@ -54,7 +54,7 @@ impl Database {
     }
 }
 
-fn update_of(id: &str, revision: Option<&str>, patch: &Value) -> Result<Edit> {
+pub(super) fn update_of(id: &str, revision: Option<&str>, patch: &Value) -> Result<Edit> {
     let revision = revision.map(str::parse).transpose()?;
     Ok(Edit::Update { id: DocumentId::new(id)?, revision, patch: Patch::parse(patch)? })
 }
