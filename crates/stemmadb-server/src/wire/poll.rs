@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The threads of this process that poll at this moment.
+/// The threads of this process that poll now.
 static POLLING: AtomicUsize = AtomicUsize::new(0);
 
 /// The score up to which successes count.
@@ -21,7 +21,7 @@ pub(super) struct Polling {
     waits: u32,
 }
 
-/// Half of the processors, so that those who are waited for can run.
+/// Half of the processors; the others are left to the peers.
 fn polling_max() -> usize {
     static MAX: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *MAX.get_or_init(|| std::thread::available_parallelism().map_or(1, |count| (count.get() / 2).max(1)))

@@ -1,6 +1,7 @@
 //! Listeners of the wire protocol, their connections, and shutdown.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 #[cfg(unix)]
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -198,34 +199,38 @@ fn listen_unix(path: &Path) -> Result<UnixListener> {
 }
 
 fn accept_tcp(listener: &TcpListener, tls: Option<&Arc<ServerConfig>>, server: &Weak<WireServer>) {
-    loop {
-        let accepted = listener.accept();
-        let Some(server) = server.upgrade().filter(|server| !server.is_stopping.load(Ordering::SeqCst)) else { return };
-        let Ok((stream, peer)) = accepted else {
-            server.state.directory.release_descriptors();
-            std::thread::sleep(NO_DESCRIPTOR_WAIT);
-            continue;
-        };
+    let accept = || {
+        let (stream, peer) = listener.accept()?;
         stream.set_nodelay(true).ok();
-        let count_max = server.state.config.limits.connection_count_per_address;
-        let Some(counted) = server.state.connections.admit(peer.ip(), count_max) else { continue };
-        server.admit(Socket::Tcp(stream), tls, peer, counted);
-    }
+        Ok((Socket::Tcp(stream), peer))
+    };
+    accept_all(accept, tls, |server| server.state.config.limits.connection_count_per_address, server);
 }
 
 #[cfg(unix)]
 fn accept_unix(listener: &UnixListener, server: &Weak<WireServer>) {
+    // Wrong passwords are counted for this machine's own address.
+    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let accept = || listener.accept().map(|(stream, _)| (Socket::Unix(stream), peer));
+    accept_all(accept, None, |_| usize::MAX, server);
+}
+
+/// Admits connections until the server stops, at most so many of an address.
+fn accept_all(
+    accept: impl Fn() -> io::Result<(Socket, SocketAddr)>,
+    tls: Option<&Arc<ServerConfig>>,
+    count_max: impl Fn(&WireServer) -> usize,
+    server: &Weak<WireServer>,
+) {
     loop {
-        let accepted = listener.accept();
+        let accepted = accept();
         let Some(server) = server.upgrade().filter(|server| !server.is_stopping.load(Ordering::SeqCst)) else { return };
-        let Ok((stream, _)) = accepted else {
+        let Ok((socket, peer)) = accepted else {
             server.state.directory.release_descriptors();
             std::thread::sleep(NO_DESCRIPTOR_WAIT);
             continue;
         };
-        // Wrong passwords are counted for this machine's own address.
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let Some(counted) = server.state.connections.admit(peer.ip(), usize::MAX) else { continue };
-        server.admit(Socket::Unix(stream), None, peer, counted);
+        let Some(counted) = server.state.connections.admit(peer.ip(), count_max(&server)) else { continue };
+        server.admit(socket, tls, peer, counted);
     }
 }

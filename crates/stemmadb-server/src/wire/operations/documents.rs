@@ -30,7 +30,7 @@ fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u8>> {
     written.map(|()| bytes)
 }
 
-/// One row for each id, null if there is no such document; all as of one moment.
+/// One row for each id, null if there is no such document; all as of one sequence.
 pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::BulkGet, None)?;
     let snapshot = match call.past(&served)? {

@@ -78,33 +78,28 @@ pub(super) fn edit(call: &Call<'_>) -> Result<Vec<u8>> {
     let edit = parse_edit(&call.arguments)?;
     let id = edit.id().as_str().to_owned();
     let served = open(call, rights_of(&edit), Some(&id), std::slice::from_ref(&edit))?;
-    if let Some(result) = locked_result(call, &served, vec![edit], |outcomes| match outcomes {
+    let record = |outcomes: &[EditOutcome]| match outcomes {
         [Ok(revision)] => Some(Value::from(revision.to_string())),
         _ => None,
-    })? {
-        return match result {
-            Applied::Before(value) => Ok(call.reply(&value)),
-            Applied::Now(mut outcomes) => {
-                let outcome = outcomes.pop().ok_or_else(|| Error::internal("an edit has no result"))?;
-                let revision: Revision = outcome?;
-                Ok(call.reply(&Value::from(revision.to_string())))
-            }
-        };
+    };
+    match apply_once(call, &served, vec![edit], record)? {
+        Applied::Before(value) => Ok(call.reply(&value)),
+        Applied::Now(mut outcomes) => {
+            let outcome = outcomes.pop().ok_or_else(|| Error::internal("an edit has no result"))?;
+            Ok(call.reply(&Value::from(outcome?.to_string())))
+        }
     }
-    Err(Error::internal("an edit has no result").into())
 }
 
 /// Applies edits independently; the result has a revision or an error for each.
 pub(super) fn bulk(call: &Call<'_>) -> Result<Vec<u8>> {
     let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
     let served = open(call, RightsOf::BulkDocs, None, &edits)?;
-    let is_any_ok = |outcomes: &[EditOutcome]| outcomes.iter().any(Result::is_ok);
-    let record = |outcomes: &[EditOutcome]| is_any_ok(outcomes).then(|| results(outcomes));
-    match locked_result(call, &served, edits, record)? {
-        Some(Applied::Before(value)) => Ok(call.reply(&value)),
-        Some(Applied::Now(outcomes)) => Ok(call.reply(&results(&outcomes))),
-        None => Ok(call.reply(&Value::Array(Vec::new()))),
-    }
+    let record = |outcomes: &[EditOutcome]| outcomes.iter().any(Result::is_ok).then(|| results(outcomes));
+    Ok(call.reply(&match apply_once(call, &served, edits, record)? {
+        Applied::Before(value) => value,
+        Applied::Now(outcomes) => results(&outcomes),
+    }))
 }
 
 /// The results of edits: a revision or an error for each.
@@ -124,28 +119,29 @@ enum Applied {
     Before(Value),
 }
 
-/// Applies edits, at most once if the request has a key.
-fn locked_result(
+/// Applies edits, at most once if the request has a key. `result` is kept for later requests with the same key,
+/// unless it is none.
+fn apply_once(
     call: &Call<'_>,
     served: &ServedDatabase,
     edits: Vec<Edit>,
     result: impl Fn(&[EditOutcome]) -> Option<Value>,
-) -> Result<Option<Applied>> {
+) -> Result<Applied> {
     let options = call.write_options();
     let Some(key) = call.request.key else {
-        return Ok(Some(Applied::Now(apply_edits(served, edits, &options, None, |_| None)?)));
+        return Ok(Applied::Now(apply_edits(served, edits, &options, None, |_| None)?));
     };
     let lanes = served.extension::<Lanes>();
     let outcomes = {
         let _lane = lanes.lock(&key);
         if let Some(result) = lanes.earlier_result(served.database(), &key)? {
-            return Ok(Some(Applied::Before(result)));
+            return Ok(Applied::Before(result));
         }
         let record = |outcomes: &[EditOutcome]| Some(lanes::record(&key, &result(outcomes)?));
         apply_edits(served, edits, &options, Some(&lanes::record_id(&key)), record)?
     };
     lanes.note(served.database(), &key);
-    Ok(Some(Applied::Now(outcomes)))
+    Ok(Applied::Now(outcomes))
 }
 
 /// Applies all edits or none, if all checks hold; the result is the revisions.

@@ -9,6 +9,7 @@ use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, STREAM_CHECK, document_value};
+use crate::directory::ServedDatabase;
 use crate::error::Failure;
 
 /// How often a stream without changes shows the client that the connection lives.
@@ -83,6 +84,16 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
 struct Heartbeat(Instant);
 
 impl Heartbeat {
+    /// Ends a stream without news if the database is closed or the client may not read it any more; otherwise, sends a
+    /// sign of life if it is time.
+    fn check(&mut self, call: &Call<'_>, served: &ServedDatabase, rights: RightsOf) -> Result<()> {
+        if served.is_closed() {
+            return Err(Error::closed("the database was closed").into());
+        }
+        call.check_stream(rights)?;
+        self.beat(call)
+    }
+
     fn beat(&mut self, call: &Call<'_>) -> Result<()> {
         if self.0.elapsed() < HEARTBEAT {
             return Ok(());
@@ -109,11 +120,7 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
     let mut heartbeat = Heartbeat(Instant::now());
     loop {
         let Some(change) = subscription.next_within(STREAM_CHECK)? else {
-            if served.is_closed() {
-                return Err(Error::closed("the database was closed").into());
-            }
-            call.check_stream(RightsOf::Changes)?;
-            heartbeat.beat(call)?;
+            heartbeat.check(call, &served, RightsOf::Changes)?;
             continue;
         };
         add(&mut rows, &change_value(&change)?)?;
@@ -141,11 +148,7 @@ pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
     let mut heartbeat = Heartbeat(Instant::now());
     loop {
         let Some(delta) = watch.next_within(STREAM_CHECK)? else {
-            if served.is_closed() {
-                return Err(Error::closed("the database was closed").into());
-            }
-            call.check_stream(RightsOf::Watch)?;
-            heartbeat.beat(call)?;
+            heartbeat.check(call, &served, RightsOf::Watch)?;
             continue;
         };
         for event in delta.events() {
