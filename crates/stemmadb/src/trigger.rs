@@ -83,7 +83,7 @@ impl TriggerOptions {
     }
 }
 
-/// A running trigger. Dropping it stops it, after the call that runs at the moment; its position is kept.
+/// A running trigger. Dropping it stops it, after the call that is running; its position is kept.
 pub struct Trigger {
     cancellation: Cancellation,
     failure: Arc<Mutex<Option<Error>>>,
@@ -96,7 +96,7 @@ impl Trigger {
         self.failure.lock().as_ref().map(Error::duplicate)
     }
 
-    /// Stops the trigger and waits for the call that runs at the moment.
+    /// Stops the trigger and waits for the call that is running.
     pub fn stop(mut self) {
         self.end();
     }

@@ -151,7 +151,7 @@ fn a_live_query_of_paths_sends_each_change_and_continues_after_a_cut() {
     put(&server, "live", "cars/1", json!({"color": {"roof": "black"}}));
     assert_eq!(step(&mut events).0, ["cars/1 ~color/roof"]);
 
-    // A position of another database starts anew.
+    // A position of another database starts from the beginning.
     let foreign = start.split_once('-').map(|(number, _)| format!("{number}-00000000")).unwrap();
     let mut events = Events::of(&server, &query, Some(&foreign));
     assert_eq!(step(&mut events).0, ["reset"]);

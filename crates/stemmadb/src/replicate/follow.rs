@@ -1,7 +1,7 @@
 //! Repeated attempts of a replication: after failures that may pass, and for changes that follow.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -198,8 +198,7 @@ impl Replication<'_> {
         let _registered = cancellation.on_cancel(move || {
             sender.send(()).ok();
         });
-        let deadline = Instant::now() + time;
-        receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        receiver.recv_timeout(time).ok();
     }
 }
 

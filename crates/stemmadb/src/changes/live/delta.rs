@@ -66,13 +66,9 @@ impl DeltaEvent {
 }
 
 impl Delta {
-    /// Makes a delta of its events, which came from a database in another process.
+    /// Makes a delta of its events, for example of those that came from a database in another process.
     pub fn of_events(sequence: Sequence, is_first: bool, events: Vec<DeltaEvent>) -> Self {
         Delta { sequence, is_first, content: DeltaContent::Events(events) }
-    }
-
-    pub(super) fn from_events(sequence: Sequence, events: Vec<DeltaEvent>) -> Self {
-        Delta { sequence, is_first: false, content: DeltaContent::Events(events) }
     }
 
     pub(super) fn from_stored(is_first: bool, stored: StoredDelta) -> Self {

@@ -236,7 +236,7 @@ impl Watch {
                 None => {}
             }
         }
-        (!events.is_empty()).then(|| Delta::from_events(notification.sequence, events))
+        (!events.is_empty()).then(|| Delta::of_events(notification.sequence, false, events))
     }
 
     /// Compares the last returned result with the current documents; only those written after `after` can differ. If
