@@ -110,6 +110,10 @@ impl Condvar {
         TimedOut(false)
     }
 
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }
