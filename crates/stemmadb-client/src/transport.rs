@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use stemmadb::{Error, Result};
+use stemmadb_wire::Polling;
 
 use crate::options::{ClientOptions, TlsTrust};
 use crate::url::Address;
@@ -22,6 +23,17 @@ enum Socket {
     Unix(UnixStream),
 }
 
+impl Socket {
+    fn receive(&self, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+        let received = match self {
+            Socket::Tcp(stream) => recv(stream, buffer, flags),
+            #[cfg(unix)]
+            Socket::Unix(stream) => recv(stream, buffer, flags),
+        };
+        Ok(received?.0)
+    }
+}
+
 /// A connected byte stream.
 pub(crate) struct Transport {
     socket: Socket,
@@ -29,16 +41,9 @@ pub(crate) struct Transport {
     /// Bytes that were received and not decrypted yet.
     received: Vec<u8>,
     read_timeout: Option<Duration>,
-    poll_time: Duration,
-    /// The recent success of polling; at zero, only some waits poll.
-    poll_score: u32,
-    wait_count: u32,
+    polling: Polling,
 }
 
-/// The score up to which successes of polling count.
-const SCORE_MAX: u32 = 8;
-/// Without a success lately, one of so many waits polls.
-const TRIAL_INTERVAL: u32 = 32;
 /// The bytes read from the network at once, if they have to be decrypted.
 const ENCRYPTED_BYTES: usize = 17 * 1024;
 
@@ -94,16 +99,8 @@ impl Transport {
             #[cfg(not(unix))]
             Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
-        let poll_time = options.poll_time;
-        Ok(Transport {
-            socket,
-            tls,
-            received: Vec::new(),
-            read_timeout: None,
-            poll_time,
-            poll_score: SCORE_MAX,
-            wait_count: 0,
-        })
+        let polling = Polling::new(options.poll_time);
+        Ok(Transport { socket, tls, received: Vec::new(), read_timeout: None, polling })
     }
 
     /// Sets how long sends may make no progress.
@@ -126,16 +123,6 @@ impl Transport {
             #[cfg(unix)]
             Socket::Unix(stream) => stream.set_read_timeout(Some(timeout)),
         }
-    }
-
-    fn receive(&self, buffer: &mut [u8], is_polling: bool) -> io::Result<usize> {
-        let flags = if is_polling { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        let received = match &self.socket {
-            Socket::Tcp(stream) => recv(stream, buffer, flags),
-            #[cfg(unix)]
-            Socket::Unix(stream) => recv(stream, buffer, flags),
-        };
-        Ok(received?.0)
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
@@ -206,8 +193,11 @@ impl Transport {
 
     /// Polls for a short time, then sleeps until bytes arrive or the deadline passes.
     fn receive_until(&mut self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
-        if let Some(result) = self.poll(buffer) {
-            return result;
+        if self.polling.is_due() {
+            let (socket, polling) = (&self.socket, &mut self.polling);
+            if let Some(result) = polling.poll(|| socket.receive(buffer, RecvFlags::DONTWAIT)) {
+                return result;
+            }
         }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -215,32 +205,10 @@ impl Transport {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.set_read_timeout(left)?;
-            match self.receive(buffer, false) {
+            match self.socket.receive(buffer, RecvFlags::empty()) {
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
                 result => return result,
             }
-        }
-    }
-
-    fn poll(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
-        self.wait_count = self.wait_count.wrapping_add(1);
-        if self.poll_time.is_zero() || self.poll_score == 0 && !self.wait_count.is_multiple_of(TRIAL_INTERVAL) {
-            return None;
-        }
-        let until = Instant::now() + self.poll_time;
-        loop {
-            match self.receive(buffer, true) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => {
-                    self.poll_score = (self.poll_score + 1).min(SCORE_MAX);
-                    return Some(result);
-                }
-            }
-            if Instant::now() >= until {
-                self.poll_score /= 2;
-                return None;
-            }
-            std::thread::yield_now();
         }
     }
 }

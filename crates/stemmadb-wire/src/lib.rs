@@ -10,6 +10,7 @@ mod error;
 mod frame;
 mod handshake;
 mod operation;
+mod polling;
 mod reader;
 mod request;
 mod value;
@@ -18,6 +19,7 @@ pub use error::{error_from_value, error_to_value, kind_from_name, kind_name};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameBuffer, FrameKind, write_frame};
 pub use handshake::{Credentials, Hello, MAGIC, VERSION, Welcome};
 pub use operation::Operation;
+pub use polling::Polling;
 pub use request::{Request, WriteKey};
 pub use value::Encoding;
 

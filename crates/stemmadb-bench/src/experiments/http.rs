@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Bench, single_inserts};
+use super::{Bench, round_trips, single_inserts};
 use crate::Result;
 use crate::harness::{ResultRow, Samples, Unit, grouped};
 use crate::server::{Connection, Endpoint, Response, ServerProcess};
@@ -78,6 +78,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
         )?;
     }
     notices(bench, &endpoint)?;
+    round_trips::run(bench, &server)?;
     memory(bench, &server, "memory under load", "VmHWM", None)
 }
 
@@ -103,7 +104,7 @@ fn memory(bench: &mut Bench, server: &ServerProcess, row: &str, name: &str, boun
     bench.push(ResultRow::new(heading, &ours, &peers))
 }
 
-fn heading(bench: &Bench, row: &str, unit: Unit) -> crate::harness::Heading {
+pub(super) fn heading(bench: &Bench, row: &str, unit: Unit) -> crate::harness::Heading {
     let mut heading = bench.heading(row, bench.scale.served_count, true, unit);
     heading.experiment = "http";
     heading

@@ -17,6 +17,7 @@ mod import_memory;
 mod live;
 mod point_reads;
 mod query_row;
+mod round_trips;
 mod scale;
 mod single_inserts;
 mod views;

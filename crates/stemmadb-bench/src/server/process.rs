@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use stemmadb::Durability;
-use stemmadb_server::{Administrator, Config, Server};
+use stemmadb_client::{Client, ClientOptions, Credentials};
+use stemmadb_server::{Administrator, Config, Server, Wire};
 
 use super::Endpoint;
 use crate::Result;
+use crate::engine::shop::Transport;
 use crate::harness::process_kib;
 
 const NAME: &str = "bench";
@@ -19,6 +21,8 @@ const PASSWORD: &str = "measured";
 pub(crate) struct ServerProcess {
     child: Child,
     address: SocketAddr,
+    wire_address: SocketAddr,
+    socket: PathBuf,
 }
 
 impl ServerProcess {
@@ -34,8 +38,21 @@ impl ServerProcess {
         let mut line = String::new();
         let output = child.stdout.take().ok_or("the server has no output")?;
         BufReader::new(output).read_line(&mut line)?;
-        let address = line.trim().parse().map_err(|_| format!("the server did not start: {line:?}"))?;
-        Ok(ServerProcess { child, address })
+        let addresses: Option<Vec<SocketAddr>> = line.split_whitespace().map(|one| one.parse().ok()).collect();
+        let Some(&[address, wire_address]) = addresses.as_deref() else {
+            return Err(format!("the server did not start: {line:?}").into());
+        };
+        Ok(ServerProcess { child, address, wire_address, socket: socket(directory) })
+    }
+
+    /// Connects over the wire protocol as the administrator.
+    pub(crate) fn connect(&self, transport: Transport) -> Result<Client> {
+        let url = match transport {
+            Transport::Tcp => format!("stemma://{}", self.wire_address),
+            Transport::Socket => format!("stemma+unix://{}", self.socket.display()),
+        };
+        let credentials = Credentials::Password { user: NAME.to_owned(), password: PASSWORD.to_owned() };
+        Ok(Client::connect_with(&url, ClientOptions::new().credentials(credentials))?)
     }
 
     /// Returns its address with the administrator's credentials.
@@ -65,6 +82,11 @@ impl Drop for ServerProcess {
     }
 }
 
+/// The Unix socket of a server on the databases in `directory`.
+fn socket(directory: &Path) -> PathBuf {
+    directory.with_extension("socket")
+}
+
 /// Entry point of the child process: serves until stdin ends.
 pub(crate) fn run_child(directory: PathBuf, durability: &str) -> Result<()> {
     let durability = match durability {
@@ -74,8 +96,10 @@ pub(crate) fn run_child(directory: PathBuf, durability: &str) -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let config = Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            address: any,
+            wire: Wire { address: Some(any), unix: Some(socket(&directory)), ..Wire::default() },
             durability,
             administrator: Some(Administrator { name: NAME.to_owned(), password: PASSWORD.to_owned() }),
             ..Config::new(&directory)
@@ -84,7 +108,7 @@ pub(crate) fn run_child(directory: PathBuf, durability: &str) -> Result<()> {
         let log = std::fs::File::create(directory.with_extension("log"))?;
         let _logging = config.log.install(log).map_err(|failure| failure.reason().to_owned())?;
         let server = Server::start(config).await.map_err(|failure| failure.reason().to_owned())?;
-        println!("{}", server.address());
+        println!("{} {}", server.address(), server.wire_address().ok_or("the server has no wire address")?);
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
         server.stop().await;
         Ok(())

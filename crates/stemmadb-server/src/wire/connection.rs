@@ -17,7 +17,7 @@ use stemmadb_wire::{Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Re
 
 use super::call::Call;
 use super::failure::{Result, WireError, to_error};
-use super::poll::Polling;
+use super::poll::SharedPolling;
 use super::running::Running;
 use super::server::WireServer;
 use super::transport::Transport;
@@ -57,7 +57,7 @@ pub(super) struct Connection {
 /// What belongs to the thread that reads.
 struct ReadingState {
     frames: FrameBuffer,
-    polling: Polling,
+    polling: SharedPolling,
     timeout: Duration,
 }
 
@@ -86,7 +86,7 @@ impl Connection {
         let poll_time = Duration::from_micros(server.state.config.wire.poll_us as u64);
         let reading = ReadingState {
             frames: FrameBuffer::new(HELLO_BYTES_MAX),
-            polling: Polling::new(poll_time),
+            polling: SharedPolling::new(poll_time),
             timeout: Duration::ZERO,
         };
         Connection {

@@ -182,9 +182,10 @@ impl Follower {
             let begun = Arc::downgrade(&follower.shared);
             let has_backup = move || begun.upgrade().is_some_and(|shared| shared.status().backup > 0);
             let target = follower.shared.target.clone();
-            let key = store.parts.options.encryption.clone();
+            let opened = Arc::downgrade(&follower.shared);
+            let keys = move || opened.upgrade().map_or_else(Vec::new, |shared| shared.store.user_keys());
             follower._checks =
-                Some(ScheduledChecks::start(target, *interval, directory.clone(), key, has_backup, note)?);
+                Some(ScheduledChecks::start(target, *interval, directory.clone(), keys, has_backup, note)?);
         }
         Ok(follower)
     }

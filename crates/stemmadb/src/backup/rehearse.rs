@@ -10,7 +10,7 @@ use super::target::Target;
 use crate::cipher::EncryptionKey;
 use crate::revision::Sequence;
 use crate::sync::{Condvar, Mutex};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The result of a check of a restore, as by [`check_restore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,12 +71,13 @@ struct Stop {
 }
 
 impl ScheduledChecks {
-    /// Calls `note` with the result of each check. Nothing is checked while `is_due` says no.
+    /// Calls `note` with the result of each check. Nothing is checked while `is_due` says no. `keys` are those that the
+    /// backup may have, newest first.
     pub(super) fn start(
         target: Arc<dyn Target>,
         interval: Duration,
         directory: PathBuf,
-        key: Option<EncryptionKey>,
+        keys: impl Fn() -> Vec<EncryptionKey> + Send + 'static,
         is_due: impl Fn() -> bool + Send + 'static,
         note: impl Fn(RestoreCheck) + Send + 'static,
     ) -> Result<Self> {
@@ -85,7 +86,7 @@ impl ScheduledChecks {
         let run = move || {
             while stopping.wait(interval) {
                 if is_due() {
-                    note(checked(&*target, &directory, key.as_ref()));
+                    note(checked(&*target, &directory, &keys()));
                 }
             }
         };
@@ -94,8 +95,14 @@ impl ScheduledChecks {
     }
 }
 
-fn checked(target: &dyn Target, directory: &Path, key: Option<&EncryptionKey>) -> RestoreCheck {
-    let outcome = check_restore(target, directory, key);
+fn checked(target: &dyn Target, directory: &Path, keys: &[EncryptionKey]) -> RestoreCheck {
+    let mut outcome = check_restore(target, directory, keys.first());
+    // The newest backup may have been made before the key was replaced.
+    for key in keys.iter().skip(1) {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::WrongKey) {
+            outcome = check_restore(target, directory, Some(key));
+        }
+    }
     let time = SystemTime::now();
     match outcome {
         Ok(report) => RestoreCheck { backup: report.backup, sequence: report.sequence, time, error: None },

@@ -48,6 +48,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::cache::CacheShares;
+use crate::cipher::EncryptionKey;
 use crate::document::Document;
 use crate::index::{DeclaredIndexes, DocumentNumber};
 use crate::log::{Level, LogPosition};
@@ -105,6 +106,8 @@ pub(crate) struct Store {
     deletions_only: AtomicBool,
     past_readers: history::PastReaders,
     overlays: past::Overlays,
+    /// Keys that replaced the one the database was opened with, newest last.
+    newer_keys: Mutex<Vec<EncryptionKey>>,
 }
 
 /// The memtables on top of the tree.

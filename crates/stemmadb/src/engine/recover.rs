@@ -235,6 +235,7 @@ impl Store {
             view: RwLock::new(View { active: Arc::new(Memtable::new()), sealed: Vec::new() }),
             upkeep: Mutex::default(),
             compaction: Mutex::new(()),
+            newer_keys: Mutex::default(),
             building: Mutex::new(()),
             index_builds: Default::default(),
             expiration_schedule: Default::default(),

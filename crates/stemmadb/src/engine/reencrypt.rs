@@ -24,7 +24,15 @@ impl Store {
         self.parts.refuse_if_closed()?;
         self.refuse_if_read_only()?;
         keyring.rewrap(key)?;
-        key_file::write(&*self.parts.vfs, &keyring.encode()?)
+        key_file::write(&*self.parts.vfs, &keyring.encode()?)?;
+        self.newer_keys.lock().push(key.clone());
+        Ok(())
+    }
+
+    /// The keys that copies of the database may need since it was opened, newest first.
+    pub(crate) fn user_keys(&self) -> Vec<EncryptionKey> {
+        let newer = self.newer_keys.lock();
+        newer.iter().rev().chain(&self.parts.options.encryption).cloned().collect()
     }
 
     /// Replaces the database key, and encrypts everything with the new one.

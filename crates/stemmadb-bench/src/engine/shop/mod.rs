@@ -7,6 +7,7 @@ mod postgres_sql;
 mod sqlite;
 mod stemma;
 mod stemma_http;
+mod stemma_wire;
 
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ pub(crate) use postgres_server::{PostgresServer, Transport};
 pub(crate) use sqlite::SqliteShop;
 pub(crate) use stemma::StemmaShop;
 pub(crate) use stemma_http::StemmaHttpShop;
+pub(crate) use stemma_wire::StemmaWireShop;
 
 /// Describes the configuration of all engines, for the report.
 pub(crate) fn settings() -> String {
     let postgres = format!("{}, {}", PostgresServer::settings(), postgres::SETTINGS);
-    [stemma::SETTINGS, stemma_http::SETTINGS, &postgres, sqlite::SETTINGS, bonsai::SETTINGS].join("; ")
+    [stemma::SETTINGS, stemma_wire::SETTINGS, stemma_http::SETTINGS, &postgres, sqlite::SETTINGS, bonsai::SETTINGS]
+        .join("; ")
 }
 
 /// A shop loaded with its initial stock.

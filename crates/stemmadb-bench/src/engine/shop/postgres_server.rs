@@ -70,6 +70,11 @@ impl PostgresServer {
         )
     }
 
+    /// Starts a new server in `scratch`, if PostgreSQL is installed.
+    pub(crate) fn start_if_installed(scratch: &ScratchDirectory) -> Result<Option<Self>> {
+        if programs().is_ok() { Self::start(scratch).map(Some) } else { Ok(None) }
+    }
+
     /// Starts a new server in `scratch`.
     pub(crate) fn start(scratch: &ScratchDirectory) -> Result<Self> {
         let programs = programs()?;

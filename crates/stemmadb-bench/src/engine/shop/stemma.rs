@@ -99,7 +99,7 @@ impl StemmaAgent {
 }
 
 /// Selects products by name; the id prefix excludes customers, which have names too.
-fn product_called(name: &str) -> Selector {
+pub(super) fn product_called(name: &str) -> Selector {
     field("name").eq(name).and(field("_id").begins_with("product:"))
 }
 

@@ -1,15 +1,18 @@
-//! Notification latency for new carts: a live query over WebSocket in Stemma, LISTEN/NOTIFY in PostgreSQL.
-//!
-//! Stemma's WebSockets carry only live queries, not requests, so this is the part of the shop that can be measured over
-//! one.
+//! Notification latency for new carts: a live query over the wire protocol and over a WebSocket in Stemma,
+//! LISTEN/NOTIFY in PostgreSQL.
 
 use std::time::Instant;
 
 use postgres::fallible_iterator::FallibleIterator;
+use serde_json::json;
+use stemmadb::{DeltaEvent, field};
+use stemmadb_client::RemoteWatch;
 
 use super::Bench;
 use crate::Result;
-use crate::engine::shop::{PostgresServer, PostgresShop, PostgresVariant, Shop as _, StemmaHttpShop, Transport};
+use crate::engine::shop::{
+    PostgresServer, PostgresShop, PostgresVariant, Shop as _, StemmaHttpShop, StemmaWireShop, Transport,
+};
 use crate::harness::{Contender, Heading, ResultRow, Samples, Unit, measure_row};
 use crate::server::Connection;
 use crate::workload::shop::Stock;
@@ -22,6 +25,25 @@ pub(super) fn run(bench: &mut Bench, server: &PostgresServer, stock: &Stock) -> 
     if !bench.is_selected(NAME) {
         return Ok(());
     }
+    let by_wire = StemmaWireShop::open(&bench.scratch.fresh_path("shop-wire-notices")?, stock)?;
+    let mut watch = by_wire.connect()?.watch(field("_id").begins_with("cart:"))?;
+    let writer = by_wire.connect()?;
+    let empty = json!({"customer_id": null, "product_ids": []});
+    let mut wire_number = 0;
+    let mut wire = |samples: &mut Samples| -> Result<()> {
+        for _ in 0..CART_COUNT {
+            wire_number += 1;
+            let id = format!("cart:noticed-{wire_number}");
+            let start = Instant::now();
+            let notified = std::thread::scope(|scope| -> Result<_> {
+                let listening = scope.spawn(|| wait_for_document(&mut watch, &id));
+                writer.insert(&id, &empty)?;
+                listening.join().map_err(|_| "a client failed")?
+            })?;
+            samples.push((notified - start).as_nanos() as f64);
+        }
+        Ok(())
+    };
     let ours = StemmaHttpShop::open(&bench.scratch.fresh_path("shop-notices")?, stock)?;
     let endpoint = ours.endpoint();
     // {"_id":{"$beginsWith":"cart:"}}
@@ -30,7 +52,7 @@ pub(super) fn run(bench: &mut Bench, server: &PostgresServer, stock: &Stock) -> 
     watching.upgrade_to_websocket(&endpoint, watch)?;
     let mut writing = Connection::open(endpoint.address)?;
     let mut number = 0;
-    let mut stemma = |samples: &mut Samples| -> Result<()> {
+    let mut http = |samples: &mut Samples| -> Result<()> {
         for _ in 0..CART_COUNT {
             number += 1;
             let id = format!("cart:noticed-{number}");
@@ -76,14 +98,28 @@ pub(super) fn run(bench: &mut Bench, server: &PostgresServer, stock: &Stock) -> 
         Ok(())
     };
     let contenders = vec![
-        Contender::new("stemma", |_, samples| stemma(samples)),
+        Contender::new("stemma-wire", |_, samples| wire(samples)),
         Contender::new("postgresql-tcp", |_, samples| postgres(samples)),
+        Contender::new("stemma-http", |_, samples| http(samples)),
     ];
     let heading = bench.heading(NAME, stock.products.len() as u64, true, Unit::Microseconds);
-    let targets = vec![("postgresql-tcp", super::NETWORK_TARGET)];
+    let targets = vec![("postgresql-tcp", super::STEP_TARGET)];
     let heading = Heading { experiment: "commerce", targets, ..heading };
     let row: ResultRow = measure_row(heading, bench.scale.repetition_count, contenders)?;
     drop((asking, waiting));
     Box::new(theirs).close()?;
     bench.push(row)
+}
+
+/// Waits until a live query has a document; returns the time.
+fn wait_for_document(watch: &mut RemoteWatch, id: &str) -> Result<Instant> {
+    loop {
+        let delta = watch.next_delta()?.ok_or("the watch is over")?;
+        let now = Instant::now();
+        for event in delta.events() {
+            if matches!(event?, DeltaEvent::Added(document) if document.id().as_str() == id) {
+                return Ok(now);
+            }
+        }
+    }
 }

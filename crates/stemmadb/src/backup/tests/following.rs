@@ -298,6 +298,35 @@ fn scheduled_checks_restore_backups_of_encrypted_databases() {
     check_on_schedule(&db, &FaultVfs::new(2), directory.path());
 }
 
+/// Backups made before have the old key, the next ones the new key.
+#[test]
+#[cfg(feature = "encryption")]
+fn scheduled_checks_know_a_replaced_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = |byte: u8| crate::encryption::EncryptionKey::from_callback(move || Ok([byte; 32]));
+    let db = open_database(Arc::new(FaultVfs::new(1)), options().encryption(key(7))).unwrap();
+    let start = |disk| {
+        let options = FollowOptions::new().check(Duration::from_millis(5), directory.path());
+        follow(&db, Counted::new(&FaultVfs::new(disk)), options)
+    };
+    let check_again = |follower: &Follower| {
+        let seen = follower.status().check.map(|check| check.time);
+        let is_new = |check: &RestoreCheck| Some(check.time) != seen && check.sequence == db.sequence();
+        let is_done = |check: &RestoreCheck| check.error.is_some() || is_new(check);
+        let status = wait_until(follower, |status| status.check.as_ref().is_some_and(is_done));
+        assert_eq!(status.check.unwrap().error, None);
+    };
+    insert(&db, "first");
+    let follower = start(2);
+    check_again(&follower);
+    db.maintenance().rekey(&key(8)).unwrap();
+    check_again(&follower);
+    insert(&db, "second");
+    check_again(&follower);
+    drop(follower);
+    check_again(&start(3));
+}
+
 fn check_on_schedule(db: &Database, target_disk: &FaultVfs, directory: &std::path::Path) {
     let target = Counted::new(target_disk);
     let options = FollowOptions::new().check(Duration::from_millis(5), directory);
