@@ -35,6 +35,7 @@ mod error;
 pub mod fuzz;
 mod handlers;
 mod http;
+mod http2;
 mod log;
 mod mango;
 mod metrics;

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::accounts::{Administrators, Authenticator, Identity, Tokens, authorize};
-use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, TraceId, UPLOADS_MAX};
 use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request};
 use crate::config::Config;
 use crate::connections::ConnectionSlot;
@@ -35,6 +35,7 @@ use crate::http::{
     HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest, blocking,
     segments,
 };
+use crate::http2::{self, RunningRequest};
 use crate::outbound::OutboundClient;
 use crate::replicator::{JobContext, Jobs, follow};
 use crate::routes::{RouteMatch, find, openapi};
@@ -299,8 +300,10 @@ async fn accept(
                 None => drive_connection(connection(stream, peer, slot, &state), stopped).await,
                 Some(tls) => {
                     let handshake = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
-                    if let Ok(Ok(stream)) = handshake {
-                        drive_connection(connection(stream, peer, slot, &state), stopped).await;
+                    let Ok(Ok(stream)) = handshake else { return };
+                    match stream.get_ref().1.alpn_protocol() {
+                        Some(http2::ALPN) => http2::drive(stream, peer, slot, state, stopped).await,
+                        _ => drive_connection(connection(stream, peer, slot, &state), stopped).await,
                     }
                 }
             }
@@ -360,23 +363,28 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             service_fn(move |mut request| {
                 request.extensions_mut().insert(PeerAddress(peer));
                 request.extensions_mut().insert(slot.clone());
-                serve(state.clone(), request, begins_request.clone())
+                serve(state.clone(), request, begins_request.clone(), None)
             }),
         )
         .with_upgrades()
 }
 
-async fn serve(
+/// Answers a request. `running` is dropped after the last byte of the response is sent.
+pub(crate) async fn serve(
     state: Arc<ServerState>,
     request: Request<Incoming>,
     begins_request: Arc<AtomicBool>,
+    running: Option<RunningRequest>,
 ) -> Result<hyper::Response<RecordedBody>, std::convert::Infallible> {
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
     let mut record = RequestRecord::begin(state.metrics.clone(), request.method().clone(), peer);
+    record.trace = TraceId::of(request.headers());
+    record.running = running;
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
     let cors = cors_headers(&state.settings.config(), origin.as_deref());
     let can_be_challenged = !is_script_request(request.headers());
     let stall_timeout = state.config.limits.stall_timeout;
+    let is_http_1 = request.version() < Version::HTTP_2;
     let expects_continue = request.headers().contains_key(EXPECT);
     let accepts_gzip = accepts_gzip(request.headers());
     let (parts, body) = request.into_parts();
@@ -399,7 +407,7 @@ async fn serve(
         answer = answer.compressed();
     }
     // Without this header a pooled connection would be closed while the client sends its next request.
-    if !unread.discard(expects_continue).await {
+    if !unread.discard(expects_continue).await && is_http_1 {
         answer = answer.with(CONNECTION, "close");
     }
     Ok(record.answered(answer, stall_timeout))

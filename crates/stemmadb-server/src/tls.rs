@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::Tls;
 use crate::error::{Failure, Result};
+use crate::http2;
 
 /// The minimum interval between checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// 400 if the certificate or key can't be read, or if they don't match.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     let mut config = server_config(tls)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![http2::ALPN.to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

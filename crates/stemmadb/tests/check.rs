@@ -50,10 +50,11 @@ fn original(path: &Path) {
 /// Offset of the last frame.
 fn last_frame(bytes: &[u8]) -> usize {
     let (mut offset, mut last) = (64, 64);
-    while offset + 32 <= bytes.len() && bytes[offset] >> 6 != 0 {
+    let header_bytes = if std::env::var_os(testing::KEY_VARIABLE).is_some() { 56 } else { 32 };
+    while offset + header_bytes <= bytes.len() && bytes[offset] >> 6 != 0 {
         last = offset;
         let word = u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap());
-        offset = (offset + 32 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
+        offset = (offset + header_bytes + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
     }
     last
 }

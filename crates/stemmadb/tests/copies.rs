@@ -30,6 +30,8 @@ type Files = BTreeMap<String, Vec<u8>>;
 struct SavedState {
     log: Files,
     tree: Files,
+    /// The key file, if the database is encrypted.
+    keys: Option<Vec<u8>>,
     content: Vec<String>,
     /// Number of compactions before.
     compactions: usize,
@@ -89,7 +91,8 @@ fn saved_states(seed: u64) -> (Vec<SavedState>, Vec<Vec<String>>) {
         states.push(content(&db).unwrap());
         if number % BETWEEN == 0 {
             let (log, tree) = (files(&path.join("log")), files(&path.join("tree")));
-            saved_states.push(SavedState { log, tree, content: content(&db).unwrap(), compactions });
+            let keys = std::fs::read(path.join("KEYS")).ok();
+            saved_states.push(SavedState { log, tree, keys, content: content(&db).unwrap(), compactions });
         }
     }
     let most = saved_states.iter().map(|saved| saved.log.len()).max();
@@ -106,12 +109,15 @@ enum Outcome {
     Unreadable(Error),
 }
 
-fn open_copy(log: &Files, tree: &Files) -> Outcome {
+fn open_copy(log: &Files, tree: &Files, keys: Option<&[u8]>) -> Outcome {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("copy.stemma");
     for (name, files) in [("log", log), ("tree", tree)] {
         std::fs::create_dir_all(path.join(name)).unwrap();
         files.iter().for_each(|(file, bytes)| std::fs::write(path.join(name).join(file), bytes).unwrap());
+    }
+    if let Some(keys) = keys {
+        std::fs::write(path.join("KEYS"), keys).unwrap();
     }
     match Database::open_with(&path, options()) {
         Err(error) => Outcome::Refused(error),
@@ -138,7 +144,7 @@ fn log_and_tree_of_different_times_agree_or_are_refused() {
     for (at, log) in saved_states.iter().enumerate() {
         for (with, tree) in saved_states.iter().enumerate() {
             let what = format!("the log of state {at}, the tree of state {with}");
-            match open_copy(&log.log, &tree.tree) {
+            match open_copy(&log.log, &tree.tree, log.keys.as_deref()) {
                 Outcome::Readable(content) => {
                     assert_eq!(content, log.content, "{what}: the log determines the content");
                     opened += 1;
@@ -177,7 +183,7 @@ fn files_of_different_times_are_one_state_or_refused() {
         let earliest = if is_whole { (listed + 1) * BETWEEN } else { 0 };
         let there = &states[earliest as usize..=((last + 1) * BETWEEN) as usize];
         let what = format!("copy {number}, listed at state {listed}, read until {last}");
-        match open_copy(&log, &tree) {
+        match open_copy(&log, &tree, saved_states[0].keys.as_deref()) {
             Outcome::Readable(content) => {
                 let nearest = there.iter().find(|state| state[0] == content[0]);
                 let differs = nearest.map(|state| content.iter().zip(state).find(|(found, there)| found != there));

@@ -495,6 +495,34 @@ fn damaged_encrypted_database_is_salvaged_around_the_damage() {
     assert!(salvage(1).unwrap().0.len() < 100);
 }
 
+/// The last revision in a history file is saved for a document whose newest one is damaged.
+#[test]
+fn replaced_revisions_of_an_encrypted_database_are_salvaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("library.stemma");
+    let db = Database::open_with(&path, encrypted(1)).unwrap();
+    db.history().keep(stemmadb::past::Retention::Everything).unwrap();
+    for round in 0..2 {
+        for number in 0..100 {
+            db.upsert(&format!("document-{number}"), &json!({"round": round})).unwrap();
+        }
+    }
+    db.maintenance().compact().unwrap();
+    db.close().unwrap();
+    assert!(path.join("history").read_dir().unwrap().next().is_some());
+    std::fs::remove_dir_all(path.join("log")).unwrap();
+    std::fs::create_dir(path.join("log")).unwrap();
+    let mut replaced = 0;
+    let report = stemmadb::salvage::salvage_encrypted_database(&path, &key(1), |item| {
+        if let stemmadb::salvage::Salvaged::Revision(revision) = item {
+            assert_eq!(revision.body.to_json(), r#"{"round":0}"#);
+            replaced += 1;
+        }
+        Ok(())
+    });
+    assert_eq!((replaced, report.unwrap().skipped), (100, vec![]));
+}
+
 #[test]
 fn damaged_encrypted_backup_is_salvaged_around_the_damage() {
     let directory = tempfile::tempdir().unwrap();

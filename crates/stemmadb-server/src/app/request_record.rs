@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::Method;
 use hyper::body::{Frame, SizeHint};
+use hyper::{HeaderMap, Method};
 use uuid::Uuid;
 
 use crate::error::Failure;
 use crate::http::{Body, CancelOnDrop, HttpResponse, MemoryReservation, with_read_timeout};
+use crate::http2::RunningRequest;
 use crate::metrics::{Metrics, NO_ROUTE};
 
 /// What the metrics and the log record about one request. Dropping it writes the log line.
@@ -23,6 +24,10 @@ pub(crate) struct RequestRecord {
     pub(crate) route: &'static str,
     /// The authenticated user.
     pub(crate) user: Option<String>,
+    /// The trace of another program that the request belongs to.
+    pub(crate) trace: Option<TraceId>,
+    /// Tells the connection that the request is under way.
+    pub(crate) running: Option<RunningRequest>,
     /// The memory reserved for the body, held until the response was sent.
     pub(crate) reservation: Option<Arc<MemoryReservation>>,
     /// Cancels the reads of the request once the client has left.
@@ -37,6 +42,30 @@ pub(crate) struct RequestRecord {
     failure: Option<Failure>,
     /// Why the response was cut short.
     cut: Option<String>,
+}
+
+/// The id of a trace, of the header `traceparent` of W3C Trace Context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TraceId(String);
+
+impl TraceId {
+    /// The trace that a request with these headers belongs to; `None` without a valid header.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut parts = headers.get("traceparent")?.to_str().ok()?.split('-');
+        let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        // Later versions may have more parts.
+        let is_hex = |part: &str, count: usize| {
+            part.len() == count && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let is_valid = is_hex(version, 2) && version != "ff" && is_hex(trace, 32) && is_hex(parent, 16);
+        let is_known = is_hex(flags, 2) && (version != "00" || parts.next().is_none());
+        let is_set = [trace, parent].iter().all(|part| part.bytes().any(|byte| byte != b'0'));
+        (is_valid && is_known && is_set).then(|| TraceId(trace.to_owned()))
+    }
+
+    fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Ten hexadecimal digits that are unique among recent requests. They need not be secret, so they come from a counter
@@ -56,6 +85,8 @@ impl RequestRecord {
             id,
             route: NO_ROUTE,
             user: None,
+            trace: None,
+            running: None,
             reservation: None,
             metrics,
             method,
@@ -91,6 +122,7 @@ impl RequestRecord {
         let ms = self.started.elapsed().as_micros() as f64 / 1000.0;
         let peer = self.peer.map(|peer| peer.to_string());
         let error = self.failure.as_ref().map(Failure::error);
+        let trace = self.trace.as_ref().map(TraceId::as_str);
         // The reason of a 4xx may repeat what the client sent and is not logged; the reason of a 5xx is needed to
         // diagnose the server.
         let server_error =
@@ -98,11 +130,11 @@ impl RequestRecord {
         match server_error.or(self.cut.as_deref()) {
             None => tracing::info!(
                 target: "stemma::request",
-                id, method, route, status, ms, bytes = byte_count, user, peer, error
+                id, method, route, status, ms, bytes = byte_count, user, peer, trace, error
             ),
             Some(reason) => tracing::warn!(
                 target: "stemma::request",
-                id, method, route, status, ms, bytes = byte_count, user, peer, error, reason
+                id, method, route, status, ms, bytes = byte_count, user, peer, trace, error, reason
             ),
         }
     }
@@ -191,6 +223,38 @@ mod tests {
         let ids: std::collections::BTreeSet<String> = (0..100_000).map(|_| next_id()).collect();
         assert_eq!(ids.len(), 100_000);
         assert!(ids.iter().all(|id| id.len() == 10));
+    }
+
+    #[test]
+    fn traces_are_those_of_valid_headers() {
+        let trace = |header: &str| {
+            let headers = HeaderMap::from_iter([("traceparent".parse().unwrap(), header.parse().unwrap())]);
+            TraceId::of(&headers).map(|trace| trace.0)
+        };
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        for valid in ["00-ID-00f067aa0ba902b7-01", "00-ID-00f067aa0ba902b7-00", "cc-ID-00f067aa0ba902b7-01-what"] {
+            assert_eq!(trace(&valid.replace("ID", id)).as_deref(), Some(id), "{valid}");
+        }
+        let zeros = "0".repeat(32);
+        for wrong in [
+            "",
+            "00",
+            "ff-ID-00f067aa0ba902b7-01",
+            "00-ID-00f067aa0ba902b7",
+            "00-ID-00f067aa0ba902b7-01-what",
+            "00-IDx-00f067aa0ba902b7-01",
+            "00-ID-0000000000000000-01",
+            &format!("00-{zeros}-00f067aa0ba902b7-01"),
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(trace(&wrong.replace("ID", id)), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn traced_request_is_logged_with_its_trace() {
+        let line = logged(async |mut record| record.trace = Some(TraceId("4bf9".to_owned())));
+        assert!(line.contains("trace=\"4bf9\""), "{line}");
     }
 
     #[test]

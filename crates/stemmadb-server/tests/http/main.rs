@@ -11,6 +11,7 @@ mod filters;
 mod find;
 mod guide;
 mod hostile;
+mod http2;
 mod introspection;
 mod jwt;
 mod keys;

@@ -109,7 +109,7 @@ fn speaks_http1_only(address: SocketAddr) -> bool {
         && answers(address, &format!("{UPGRADE_REQUEST}{closing}")) == (2, Some(200))
 }
 
-/// The server speaks HTTP/1 only, so HTTP/2 floods (resets, continuations, settings) do not apply.
+/// Without TLS, the server speaks HTTP/1 only.
 #[test]
 fn http2_is_not_spoken() {
     assert!(speaks_http1_only(server().address()));

@@ -35,21 +35,40 @@ fn ask_by(
     trusted: &CertificateDer<'static>,
     versions: &[&'static SupportedProtocolVersion],
 ) -> std::io::Result<String> {
-    let mut roots = RootCertStore::empty();
-    roots.add(trusted.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
-    let config = config.with_root_certificates(roots).with_no_client_auth();
-    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-    let mut stream = StreamOwned::new(connection, TcpStream::connect(address)?);
+    let mut stream = StreamOwned::new(client(trusted, versions, &[]), TcpStream::connect(address)?);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
 }
 
+/// A client that trusts only this certificate, and offers these protocols.
+fn client(
+    trusted: &CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&[u8]],
+) -> ClientConnection {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// A stream of such a client.
+pub(crate) fn connect(
+    address: SocketAddr,
+    trusted: &CertificateDer<'static>,
+    protocols: &[&[u8]],
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let client = client(trusted, rustls::DEFAULT_VERSIONS, protocols);
+    StreamOwned::new(client, TcpStream::connect(address).unwrap())
+}
+
 /// A TLS server and its certificate.
-fn encrypted(place: &Path, limits: Limits) -> (TestServer, CertificateDer<'static>) {
+pub(crate) fn encrypted(place: &Path, limits: Limits) -> (TestServer, CertificateDer<'static>) {
     let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
     let trusted = certify(&certificate, &key);
     let server = TestServer::with(|config| Config { tls: Some(Tls { certificate, key }), limits, ..config });
