@@ -61,7 +61,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
@@ -92,6 +92,18 @@ nightly-kill cycles="2000":
 # The database as of earlier sequences, compared with copies taken then.
 nightly-history cases="2000":
     STEMMA_HISTORY_CASES={{cases}} STEMMA_HISTORY_SEED=$RANDOM cargo test -p stemmadb --test history -- --nocapture
+
+# Backups, restores, branches and shipments that are interrupted at each step; restores to random sequences.
+nightly-backups restores="1000":
+    STEMMA_ALL_STEPS=1 STEMMA_RESTORES={{restores}} cargo test -p stemmadb --lib backup::tests -- --nocapture
+
+# Encrypted files whose parts are changed, moved, cut, exchanged, or replayed from an earlier time.
+nightly-ciphertexts images="100000":
+    STEMMA_CIPHERTEXTS={{images}} STEMMA_CIPHERTEXT_SEED=$RANDOM cargo test -p stemmadb --test ciphertexts -- --nocapture
+
+# The suites about crashes and damage with encrypted databases; the key is that of these tests only.
+nightly-encrypted key="abababababababababababababababababababababababababababababababab":
+    for verb in model power kill history flips io-errors copies backups; do STEMMA_TEST_KEY={{key}} just nightly-$verb; done
 
 # One flipped bit in the log or the tree.
 nightly-flips flips="50000":

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use stemmadb_server::{Config, Limits, Tls};
+use stemmadb_server::Limits;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
@@ -51,14 +51,14 @@ impl Connection {
         &self,
         method: Method,
         path: &str,
-        body: impl Into<Bytes>,
+        body: String,
     ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
         let request = Request::builder()
             .method(method)
             .uri(format!("https://localhost{path}"))
             .header("authorization", basic("admin", "secret"))
             .header("content-type", "application/json")
-            .body(Full::new(body.into()))
+            .body(Full::new(Bytes::from(body)))
             .unwrap();
         let mut sender = self.sender.clone();
         async move {
@@ -69,7 +69,7 @@ impl Connection {
 
     /// Sends a request; returns the status and the JSON of the response.
     async fn ask(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
-        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
         let response = self.send(method, path, body).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2);
         let status = response.status();
@@ -95,7 +95,8 @@ fn requests_share_a_connection_with_a_feed() {
     run(async {
         let connection = Connection::open(server.address(), &trusted).await;
         assert_eq!(connection.ask(Method::PUT, "/shop", &Value::Null).await.0, StatusCode::CREATED);
-        let feed = connection.send(Method::GET, "/shop/_changes?feed=continuous&heartbeat=1000", "").await.unwrap();
+        let feed =
+            connection.send(Method::GET, "/shop/_changes?feed=continuous&heartbeat=1000", String::new()).await.unwrap();
         assert_eq!(feed.status(), StatusCode::OK);
         let puts: Vec<_> = (0..50)
             .map(|number| connection.send(Method::PUT, &format!("/shop/doc-{number}"), format!("{{\"n\":{number}}}")))
@@ -161,7 +162,7 @@ fn idle_connection_is_closed_but_not_one_with_a_feed() {
         let (idle, used) =
             (Connection::open(server.address(), &trusted).await, Connection::open(server.address(), &trusted).await);
         used.ask(Method::PUT, "/shop", &Value::Null).await;
-        let feed = used.send(Method::GET, "/shop/_changes?feed=continuous&heartbeat=50", "").await.unwrap();
+        let feed = used.send(Method::GET, "/shop/_changes?feed=continuous&heartbeat=50", String::new()).await.unwrap();
         idle.ask(Method::GET, "/", &Value::Null).await;
         idle.driver.await.unwrap().unwrap();
         let mut feed = feed.into_body();
