@@ -2,6 +2,7 @@
 //!
 //! Run it against a server: `cargo run -p stemmadb-client --example remote -- stemma://admin:password@localhost:5985`.
 
+use std::io::Read;
 use std::time::Duration;
 
 use serde_json::json;
@@ -36,6 +37,29 @@ pub(crate) fn run(url: &str) -> Result<()> {
     let lend = Edit::Insert { id: DocumentId::new("loan-1")?, body: loan };
     db.transact().check("solaris", Some(solaris.revision())).check("loan-1", None).edit(lend)?.commit()?;
     // [/transact]
+    // [files]
+    let eden = db.insert("eden", &json!({"title": "Eden", "price": 7, "count": 2}))?;
+    db.files().attach("eden", &eden, "blurb.txt", "text/plain", &b"A ship has crashed."[..])?;
+    let mut blurb = String::new();
+    db.files().open("eden", "blurb.txt")?.expect("it was attached").read_to_string(&mut blurb)?;
+    // [/files]
+    assert_eq!(blurb, "A ship has crashed.");
+    // [batch]
+    let sale = Value::from_serialize(&json!({"book": "eden"}))?;
+    let results = db
+        .batch()
+        .get("eden")
+        .require(0, field("count").ge(1))?
+        .edit(Edit::Update {
+            id: DocumentId::new("eden")?,
+            revision: None,
+            patch: Patch::new().increment("count", -1),
+        })?
+        .edit(Edit::Insert { id: DocumentId::new("sale-1")?, body: sale })?
+        .with("body.price", 0, "body.price")
+        .run()?;
+    println!("sold {}", results.document(0)?.expect("it was required").id());
+    // [/batch]
     // [follow]
     let mut feed = db.subscribe(Sequence::ZERO).documents(true);
     while let Some(change) = feed.next_within(Duration::from_millis(500))? {

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use stemmadb::{Error, ErrorKind, Result, Value};
 use stemmadb_wire::{
-    Encoding, FRAME_BYTES_MAX, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Operation, Request, VERSION, Welcome,
-    WriteKey, error_from_value, write_frame,
+    Encoding, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Operation, Request,
+    VERSION, Welcome, WriteKey, error_from_value, write_frame,
 };
 
+use crate::convert::missing_field;
 use crate::options::ClientOptions;
 use crate::transport::Transport;
 use crate::url::ServerUrl;
@@ -43,6 +44,8 @@ fn lost(what: &str, error: &io::Error) -> Failure {
 pub(crate) enum Answer {
     /// Rows of a stream.
     Items(Vec<Value>),
+    /// A chunk of a file.
+    Data(Vec<u8>),
     /// The result; the request is over.
     Reply(Value),
 }
@@ -200,8 +203,8 @@ impl Connection {
             if kind == FrameKind::Error && (of == request || of == 0) {
                 return Err(read_error(payload, encoding, of == 0));
             }
-            if of != request {
-                // The rest of a request that was given up.
+            if of != request || kind == FrameKind::Credit {
+                // The rest of a request that was given up, or of an upload.
                 return Ok(None);
             }
             Ok(Some(match kind {
@@ -209,6 +212,7 @@ impl Connection {
                     Value::Array(rows) => Answer::Items(rows),
                     _ => return Err(Failure::Lost(Error::invalid("malformed frame: an item is no array"))),
                 },
+                FrameKind::Data => Answer::Data(payload.to_vec()),
                 FrameKind::Reply => Answer::Reply(encoding.read(payload).map_err(Failure::Lost)?),
                 _ => return Err(Failure::Lost(Error::invalid("malformed frame: a server does not send this kind"))),
             }))
@@ -225,9 +229,34 @@ impl Connection {
                     rows.extend(more);
                     self.grant(request)?;
                 }
+                Some(Answer::Data(_)) => return Err(Failure::Lost(missing_field("rows"))),
                 Some(Answer::Reply(value)) => return Ok((rows, value)),
             }
         }
+    }
+
+    /// Waits for the results of requests without streams. They may arrive in any order, because the server executes a
+    /// request on another thread if one before it takes long.
+    pub(crate) fn results(&mut self, requests: &[u32], deadline: Instant) -> Result<Vec<Result<Value>>, Failure> {
+        let mut results: Vec<Option<Result<Value>>> = requests.iter().map(|_| None).collect();
+        while results.iter().any(Option::is_none) {
+            let arrived = self.next_frame(deadline, |kind, of, payload, encoding| {
+                let at = requests.iter().position(|request| *request == of);
+                match (kind, at) {
+                    (FrameKind::Error, None) if of == 0 => Err(read_error(payload, encoding, true)),
+                    (FrameKind::Error, Some(at)) => match read_error(payload, encoding, false) {
+                        Failure::Answer(error) => Ok(Some((at, Err(error)))),
+                        lost => Err(lost),
+                    },
+                    (FrameKind::Reply, Some(at)) => Ok(Some((at, Ok(encoding.read(payload).map_err(Failure::Lost)?)))),
+                    _ => Ok(None),
+                }
+            })?;
+            if let Some((at, result)) = arrived {
+                results[at] = Some(result);
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
     }
 
     /// Grants the server another frame of a stream.
@@ -235,6 +264,26 @@ impl Connection {
         let mut bytes = Vec::new();
         write_frame(&mut bytes, FrameKind::Credit, request, |out| out.extend_from_slice(&1u32.to_le_bytes()));
         self.transport.write(&bytes).map_err(|error| lost("read the stream", &error))
+    }
+
+    /// Sends a chunk of a file; an empty one ends it.
+    pub(crate) fn send_data(&mut self, request: u32, chunk: &[u8]) -> Result<(), Failure> {
+        let mut bytes = Vec::with_capacity(chunk.len() + FRAME_HEADER_BYTES);
+        write_frame(&mut bytes, FrameKind::Data, request, |out| out.extend_from_slice(chunk));
+        self.transport.write(&bytes).map_err(|error| lost("send the file", &error))
+    }
+
+    /// Waits for the server to grant chunks of a file, or to refuse it.
+    pub(crate) fn granted(&mut self, request: u32, deadline: Instant) -> Result<u32, Failure> {
+        self.next_frame(deadline, |kind, of, payload, encoding| match (kind, of == request) {
+            (FrameKind::Credit, true) => {
+                let count = payload.try_into().map(u32::from_le_bytes);
+                count.map_err(|_| Failure::Lost(missing_field("credit")))
+            }
+            (FrameKind::Error, _) if of == request || of == 0 => Err(read_error(payload, encoding, of == 0)),
+            (FrameKind::Reply, true) => Err(Failure::Lost(missing_field("credit"))),
+            _ => Ok(0),
+        })
     }
 
     /// Tells the server to stop a request.

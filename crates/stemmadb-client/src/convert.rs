@@ -1,8 +1,12 @@
 //! The library's types from and to the values of frames.
 
+use std::time::{Duration, UNIX_EPOCH};
+
+use stemmadb::past::At;
 use stemmadb::remote::DocumentFactory;
 use stemmadb::{
-    Attachment, Change, DeltaEvent, Document, DocumentId, Edit, Error, Object, Result, Revision, Sequence, Value,
+    Attachment, Change, DeltaEvent, Document, DocumentId, Edit, Error, Object, Patch, PathChange, PathEvent, Progress,
+    Result, Revision, Sequence, Summary, Value,
 };
 use stemmadb_wire::error_from_value;
 
@@ -33,6 +37,48 @@ fn flag(value: &Value, name: &str) -> bool {
     value.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
+/// A row of two elements.
+pub(crate) fn pair(row: Value) -> Result<(Value, Value)> {
+    match row {
+        Value::Array(row) => match <[Value; 2]>::try_from(row) {
+            Ok([first, second]) => Ok((first, second)),
+            Err(_) => Err(missing_field("row")),
+        },
+        _ => Err(missing_field("row")),
+    }
+}
+
+/// The text of a row's element.
+pub(crate) fn into_text(value: Value) -> Result<String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| missing_field("text"))
+}
+
+/// A summary of numbers.
+pub(crate) fn summary(value: &Value) -> Result<Summary> {
+    let figure = |name| value.get(name).and_then(Value::as_number);
+    Ok(Summary::new(number(value, "count")?, figure("sum"), figure("min"), figure("max")))
+}
+
+/// A point in the past as an argument.
+pub(crate) fn at_value(at: At) -> Value {
+    let micros = |time: Duration| Value::from(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    match at {
+        At::Sequence(sequence) => sequence.get().into(),
+        At::Time(time) => object([("time_us", micros(time.duration_since(UNIX_EPOCH).unwrap_or_default()))]),
+        At::Ago(ago) => object([("ago_us", micros(ago))]),
+        // Refused by the server.
+        _ => Value::Null,
+    }
+}
+
+/// Progress as `[done, total]`.
+pub(crate) fn progress(value: &Value) -> Option<Progress> {
+    match value.as_array()? {
+        [done, total] => Some(Progress { done: done.as_u64()?, total: total.as_u64()? }),
+        _ => None,
+    }
+}
+
 /// A document, or none for null.
 pub(crate) fn optional_document(factory: &DocumentFactory, value: &Value) -> Result<Option<Document>> {
     if value.is_null() { Ok(None) } else { document(factory, value).map(Some) }
@@ -49,7 +95,7 @@ pub(crate) fn document(factory: &DocumentFactory, value: &Value) -> Result<Docum
     factory.document(id, revision, sequence, flag(value, "deleted"), body, &files)
 }
 
-fn attachment(value: &Value) -> Result<Attachment> {
+pub(crate) fn attachment(value: &Value) -> Result<Attachment> {
     Ok(Attachment {
         name: text(value, "name")?.to_owned(),
         content_type: text(value, "content_type")?.to_owned(),
@@ -74,6 +120,27 @@ pub(crate) fn change(factory: &DocumentFactory, value: &Value) -> Result<Change>
         deleted: flag(value, "deleted"),
         leaves,
         document: value.get("document").map(|value| document(factory, value)).transpose()?,
+    })
+}
+
+/// A document whose values at matching paths changed.
+pub(crate) fn path_change(factory: &DocumentFactory, value: &Value) -> Result<PathChange> {
+    let event = |event: &Value| {
+        let [kind, path] = event.as_array()? else { return None };
+        let path = path.as_str()?.to_owned();
+        match kind.as_str()? {
+            "added" => Some(PathEvent::Added(path)),
+            "changed" => Some(PathEvent::Changed(path)),
+            "removed" => Some(PathEvent::Removed(path)),
+            _ => None,
+        }
+    };
+    let paths = value.get("paths").and_then(Value::as_array).unwrap_or_default().iter().map(event);
+    Ok(PathChange {
+        sequence: Sequence::new(number(value, "seq")?),
+        id: DocumentId::new(text(value, "id")?)?,
+        document: value.get("document").map(|value| document(factory, value)).transpose()?,
+        paths: paths.collect::<Option<_>>().ok_or_else(|| missing_field("paths"))?,
     })
 }
 
@@ -105,16 +172,17 @@ pub(crate) fn edit_value(edit: Edit) -> Result<Value> {
             object([("op", "replace".into()), ("id", id), ("rev", rev(revision)), ("body", body)])
         }
         Edit::Delete { revision, .. } => object([("op", "delete".into()), ("id", id), ("rev", rev(revision))]),
+        Edit::Detach { revision, name, .. } => {
+            object([("op", "detach".into()), ("id", id), ("rev", rev(revision)), ("name", name.into())])
+        }
         Edit::Update { revision, patch, .. } => {
-            let (merge, operators) = patch.to_parts()?;
             let mut edit = Object::new();
             edit.insert("op", "update");
             edit.insert("id", id);
             if let Some(revision) = revision {
                 edit.insert("rev", rev(revision));
             }
-            edit.insert("patch", operators);
-            edit.insert("merge", merge);
+            insert_patch(&mut edit, &patch)?;
             Value::Object(edit)
         }
         _ => {
@@ -122,6 +190,14 @@ pub(crate) fn edit_value(edit: Edit) -> Result<Value> {
                 .with_hint("replicate over HTTP, with Database::replicate_to"));
         }
     })
+}
+
+/// Adds a patch to the arguments of a write.
+pub(crate) fn insert_patch(arguments: &mut Object, patch: &Patch) -> Result<()> {
+    let (merge, operators) = patch.to_parts()?;
+    arguments.insert("patch", operators);
+    arguments.insert("merge", merge);
+    Ok(())
 }
 
 /// The result of one edit of several.

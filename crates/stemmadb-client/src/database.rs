@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use stemmadb::past::At;
 use stemmadb::{
-    Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Selector,
-    Sequence, Value,
+    Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Sequence,
+    Value,
 };
 use stemmadb_wire::Operation;
 
-use crate::convert::{change, edit_result, edit_value, missing_field, number, object, optional_document, revision_of};
+use crate::batch::Batch;
+use crate::convert::{
+    at_value, change, edit_result, edit_value, insert_patch, missing_field, number, object, optional_document,
+    revision_of,
+};
+use crate::declarations::{RemoteIndexes, RemoteSchemas};
+use crate::files::RemoteFiles;
 use crate::find::RemoteFind;
+use crate::history::RemoteHistory;
 use crate::keys::RemoteKeys;
 use crate::pool::Shared;
-use crate::stream::{RemoteSubscription, RemoteWatch};
+use crate::stream::{RemotePathSubscription, RemoteSubscription, RemoteWatch, feed_filters};
 use crate::transaction::{RemoteAttempt, optimistic};
+use crate::views::RemoteViews;
 
 /// A database of a server. Cheap to clone; every method may be called from any thread.
 ///
@@ -129,6 +138,31 @@ impl RemoteDatabase {
         self.edit(Edit::Update { id: DocumentId::new(id)?, revision: None, patch: patch.clone() })
     }
 
+    /// Applies a patch to all documents that match a query, in one transaction; returns how many of them changed.
+    ///
+    /// # Errors
+    /// `Invalid` if the query or the patch is malformed, the patch doesn't fit a document, or more than 50,000
+    /// documents would change.
+    pub fn update_where(&self, query: impl Into<Query>, patch: &Patch) -> Result<u64> {
+        let mut arguments: Object = [("query", query.into().to_value()?)].into_iter().collect();
+        insert_patch(&mut arguments, patch)?;
+        self.count_of_write(Operation::UpdateWhere, arguments)
+    }
+
+    /// Deletes all documents that match a query, in one transaction; returns how many were deleted.
+    ///
+    /// # Errors
+    /// `Invalid` if the query is malformed, or more than 50,000 documents would be deleted.
+    pub fn delete_where(&self, query: impl Into<Query>) -> Result<u64> {
+        let arguments = [("query", query.into().to_value()?), ("delete", true.into())];
+        self.count_of_write(Operation::UpdateWhere, arguments.into_iter().collect())
+    }
+
+    pub(crate) fn count_of_write(&self, operation: Operation, arguments: Object) -> Result<u64> {
+        let count = self.call(operation, &self.durable(Value::Object(arguments)))?;
+        count.as_u64().ok_or_else(|| missing_field("count"))
+    }
+
     /// Deletes the document `id` if its current revision is `revision`; returns the deletion's revision.
     ///
     /// # Errors
@@ -146,7 +180,7 @@ impl RemoteDatabase {
     }
 
     /// Adds the durability to the arguments of a write.
-    fn durable(&self, mut arguments: Value) -> Value {
+    pub(crate) fn durable(&self, mut arguments: Value) -> Value {
         if let (Some(Durability::None), Some(object)) = (self.durability, arguments.as_object_mut()) {
             object.insert("durability", "none");
         }
@@ -190,12 +224,43 @@ impl RemoteDatabase {
         RemoteKeys::new(self.clone(), namespace)
     }
 
-    /// The database as it was at a sequence of the past, for reading.
+    /// The database as it was at a point in the past, for reading.
     ///
     /// # Errors
     /// Its reads fail with `Invalid` for a sequence in the future, and `NotFound` before the kept past.
-    pub fn as_of(&self, sequence: Sequence) -> RemotePast {
-        RemotePast { database: self.clone(), sequence }
+    pub fn as_of(&self, at: impl Into<At>) -> RemotePast {
+        RemotePast { database: self.clone(), at: at.into() }
+    }
+
+    /// Starts a batch of reads, checks and edits in one transaction and one round trip, where later steps use the
+    /// results of earlier ones.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.clone())
+    }
+
+    /// Operations on files of documents.
+    pub fn files(&self) -> RemoteFiles {
+        RemoteFiles { database: self.clone() }
+    }
+
+    /// Operations on views.
+    pub fn views(&self) -> RemoteViews {
+        RemoteViews { database: self.clone() }
+    }
+
+    /// Operations on declared indexes.
+    pub fn indexes(&self) -> RemoteIndexes {
+        RemoteIndexes { database: self.clone() }
+    }
+
+    /// Operations on the schemas of collections.
+    pub fn schemas(&self) -> RemoteSchemas {
+        RemoteSchemas { database: self.clone() }
+    }
+
+    /// Operations on the past.
+    pub fn history(&self) -> RemoteHistory {
+        RemoteHistory { database: self.clone() }
     }
 
     /// Finds the documents that match a selector or a whole [`Query`].
@@ -209,8 +274,16 @@ impl RemoteDatabase {
     /// # Errors
     /// `Invalid` if it is malformed.
     pub fn aggregate(&self, aggregation: &Value) -> Result<Vec<(Value, Object)>> {
+        self.aggregate_at(aggregation, None)
+    }
+
+    fn aggregate_at(&self, aggregation: &Value, at: Option<At>) -> Result<Vec<(Value, Object)>> {
         Aggregation::parse(aggregation)?;
-        let (rows, _) = self.call_rows(Operation::Aggregate, &object([("aggregation", aggregation.clone())]))?;
+        let mut arguments: Object = [("aggregation", aggregation.clone())].into_iter().collect();
+        if let Some(at) = at {
+            arguments.insert("as_of", at_value(at));
+        }
+        let (rows, _) = self.call_rows(Operation::Aggregate, &Value::Object(arguments))?;
         let row = |mut row: Value| {
             let fields = row.as_object_mut()?;
             let key = fields.remove("key")?;
@@ -234,6 +307,18 @@ impl RemoteDatabase {
     /// A lost connection is opened again, and the feed continues after the last change that was returned.
     pub fn subscribe(&self, since: Sequence) -> RemoteSubscription {
         RemoteSubscription::new(self.clone(), since)
+    }
+
+    /// Subscribes to the values at paths that match patterns: returns the documents in which they change from now on.
+    /// See [`stemmadb::Database::subscribe_paths`].
+    ///
+    /// # Errors
+    /// `Invalid` for a malformed pattern.
+    pub fn subscribe_paths<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<RemotePathSubscription> {
+        RemotePathSubscription::new(self.clone(), patterns)
     }
 
     /// Starts a live query: returns the current result, and then what each transaction changes in it.
@@ -277,11 +362,11 @@ impl std::fmt::Debug for RemoteDatabase {
     }
 }
 
-/// A remote database as it was at a sequence of the past. See [`RemoteDatabase::as_of`].
+/// A remote database as it was at a point in the past. See [`RemoteDatabase::as_of`].
 #[derive(Clone, Debug)]
 pub struct RemotePast {
     database: RemoteDatabase,
-    sequence: Sequence,
+    at: At,
 }
 
 impl RemotePast {
@@ -290,15 +375,25 @@ impl RemotePast {
     /// # Errors
     /// Those of [`RemoteDatabase::as_of`].
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
-        let arguments = object([("id", id.into()), ("as_of", self.sequence.get().into())]);
+        let arguments = object([("id", id.into()), ("as_of", at_value(self.at))]);
         optional_document(&self.database.shared.factory, &self.database.call(Operation::Get, &arguments)?)
     }
 
     /// Finds the documents that matched.
     pub fn find(&self, query: impl Into<Query>) -> RemoteFind {
-        self.database.find(query).at_sequence(self.sequence)
+        self.database.find(query).at_point(self.at)
+    }
+
+    /// Computes the figures of an aggregation. See [`RemoteDatabase::aggregate`].
+    ///
+    /// # Errors
+    /// Those of [`RemoteDatabase::aggregate`] and [`RemoteDatabase::as_of`].
+    pub fn aggregate(&self, aggregation: &Value) -> Result<Vec<(Value, Object)>> {
+        self.database.aggregate_at(aggregation, Some(self.at))
     }
 }
+
+feed_filters!(RemoteChanges);
 
 /// A read of the changes feed of a remote database.
 #[must_use = "a read of the feed does nothing until it is run"]
@@ -318,27 +413,6 @@ impl RemoteChanges {
     pub fn descending(mut self, descending: bool) -> Self {
         self.arguments.insert("descending", descending);
         self
-    }
-
-    /// Whether to return the documents, too.
-    pub fn documents(mut self, documents: bool) -> Self {
-        self.arguments.insert("documents", documents);
-        self
-    }
-
-    /// Returns only changes of these documents.
-    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
-        self.arguments.insert("ids", ids.into_iter().map(|id| Value::from(id.into())).collect::<Vec<_>>());
-        self
-    }
-
-    /// Returns only changes of documents that match.
-    ///
-    /// # Errors
-    /// `Invalid` if the selector is malformed.
-    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
-        self.arguments.insert("selector", selector.to_value()?);
-        Ok(self)
     }
 
     /// Reads the changes.

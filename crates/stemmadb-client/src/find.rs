@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use stemmadb::{Cancellation, Document, DocumentId, Error, Object, Query, Result, Sequence, Sort, Value};
+use stemmadb::aggregation::GroupPaths;
+use stemmadb::past::At;
+use stemmadb::{Cancellation, Document, DocumentId, Error, Number, Object, Query, Result, Sort, Summary, Value};
 use stemmadb_wire::Operation;
 
 use crate::connection::{Answer, Connection, Failure};
-use crate::convert::{document, missing_field};
+use crate::convert::{at_value, document, missing_field, pair, summary};
 use crate::database::RemoteDatabase;
 
 /// A query on a remote database, with the methods of [`stemmadb::Find`].
@@ -16,7 +18,7 @@ pub struct RemoteFind {
     database: RemoteDatabase,
     query: Query,
     /// The state to read, if it is not the newest: the name of an argument, and its value.
-    state: Option<(&'static str, u64)>,
+    state: Option<(&'static str, Value)>,
 }
 
 impl RemoteFind {
@@ -26,12 +28,12 @@ impl RemoteFind {
 
     /// Reads an open snapshot.
     pub(crate) fn in_snapshot(self, number: u64) -> Self {
-        RemoteFind { state: Some(("snapshot", number)), ..self }
+        RemoteFind { state: Some(("snapshot", number.into())), ..self }
     }
 
-    /// Reads the state at a sequence.
-    pub(crate) fn at_sequence(self, sequence: Sequence) -> Self {
-        RemoteFind { state: Some(("as_of", sequence.get())), ..self }
+    /// Reads the state at a point in the past.
+    pub(crate) fn at_point(self, at: At) -> Self {
+        RemoteFind { state: Some(("as_of", at_value(at))), ..self }
     }
 
     fn with(self, change: impl FnOnce(Query) -> Query) -> Self {
@@ -106,8 +108,8 @@ impl RemoteFind {
         if let Some(bytes) = memory {
             arguments.insert("memory_max", bytes as u64);
         }
-        if let Some((name, state)) = self.state {
-            arguments.insert(name, state);
+        if let Some((name, state)) = &self.state {
+            arguments.insert(*name, state.clone());
         }
         Ok(arguments)
     }
@@ -116,7 +118,7 @@ impl RemoteFind {
         let mut arguments = self.arguments()?;
         arguments.insert("shape", shape);
         let cancellation = self.query.cancellation().cloned();
-        RemoteRows::start(self.database, &Value::Object(arguments), cancellation, read)
+        RemoteRows::start(self.database, Operation::Find, &Value::Object(arguments), cancellation, read)
     }
 
     /// Runs the query; returns its documents.
@@ -189,24 +191,52 @@ impl RemoteFind {
         }
     }
 
-    /// One figure of the matching documents, such as `{"sum": "price"}`.
-    fn figure(self, function: &str, path: &str) -> Result<Value> {
-        let query = self.query.to_value()?;
-        let selector = query.get("selector").cloned().unwrap_or_default();
-        let figure: Object = [(function, Value::from(path))].into_iter().collect();
-        let figures: Object = [("figure", Value::Object(figure))].into_iter().collect();
-        let aggregation: Object = [("selector", selector), ("figures", Value::Object(figures))].into_iter().collect();
-        let rows = self.database.aggregate(&Value::Object(aggregation))?;
-        let figure = rows.into_iter().next().and_then(|(_, mut figures)| figures.remove("figure"));
-        figure.ok_or_else(|| missing_field("figure"))
+    fn with_path(&self, path: &str) -> Result<Object> {
+        let mut arguments = self.arguments()?;
+        arguments.insert("path", path);
+        Ok(arguments)
+    }
+
+    fn extreme(self, path: &str, largest: bool) -> Result<Option<Value>> {
+        let mut arguments = self.with_path(path)?;
+        arguments.insert("largest", largest);
+        match self.database.call(Operation::Extreme, &Value::Object(arguments))? {
+            Value::Array(mut values) => Ok(values.pop()),
+            _ => Err(missing_field("value")),
+        }
+    }
+
+    /// The smallest value at a path in collation order; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of [`RemoteFind::run`].
+    pub fn min(self, path: impl AsRef<str>) -> Result<Option<Value>> {
+        self.extreme(path.as_ref(), false)
+    }
+
+    /// The largest value at a path in collation order; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of [`RemoteFind::run`].
+    pub fn max(self, path: impl AsRef<str>) -> Result<Option<Value>> {
+        self.extreme(path.as_ref(), true)
+    }
+
+    /// Count, sum, minimum and maximum of the numbers at a path.
+    ///
+    /// # Errors
+    /// Those of [`RemoteFind::run`].
+    pub fn summary(self, path: impl AsRef<str>) -> Result<Summary> {
+        let arguments = Value::Object(self.with_path(path.as_ref())?);
+        summary(&self.database.call(Operation::Summary, &arguments)?)
     }
 
     /// The sum of the numbers at a path.
     ///
     /// # Errors
     /// Those of [`RemoteFind::run`].
-    pub fn sum(self, path: impl AsRef<str>) -> Result<stemmadb::Number> {
-        self.figure("sum", path.as_ref())?.as_number().ok_or_else(|| missing_field("sum"))
+    pub fn sum(self, path: impl AsRef<str>) -> Result<Number> {
+        self.summary(path)?.sum.ok_or_else(|| missing_field("sum"))
     }
 
     /// The average of the numbers at a path; `None` if there are none.
@@ -214,7 +244,12 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn average(self, path: impl AsRef<str>) -> Result<Option<f64>> {
-        Ok(self.figure("average", path.as_ref())?.as_f64())
+        Ok(self.summary(path)?.average())
+    }
+
+    /// Groups the documents that match by the value at a path, or by the values at several.
+    pub fn group_by(self, paths: impl Into<GroupPaths>) -> RemoteGroupBy {
+        RemoteGroupBy { find: self, paths: paths.into() }
     }
 
     /// The plan of the query, as text.
@@ -227,7 +262,44 @@ impl RemoteFind {
     }
 }
 
-type Reader<T> = fn(&RemoteDatabase, Value) -> Result<T>;
+/// The documents that match a remote query, grouped by values; with the methods of [`stemmadb::GroupBy`].
+#[must_use = "a query does nothing until it is run"]
+pub struct RemoteGroupBy {
+    find: RemoteFind,
+    paths: GroupPaths,
+}
+
+impl RemoteGroupBy {
+    fn groups<T>(self, summary: Option<&str>, read: impl Fn(&Value) -> Result<T>) -> Result<Vec<(Value, T)>> {
+        let mut arguments = self.find.arguments()?;
+        arguments.insert("paths", self.paths.paths().iter().map(String::as_str).map(Value::from).collect::<Vec<_>>());
+        if let Some(path) = summary {
+            arguments.insert("summary", path);
+        }
+        let (rows, _) = self.find.database.call_rows(Operation::GroupBy, &Value::Object(arguments))?;
+        let group = |row| pair(row).and_then(|(key, value)| Ok((key, read(&value)?)));
+        rows.into_iter().map(group).collect()
+    }
+
+    /// Each value in collation order with its number of documents.
+    ///
+    /// # Errors
+    /// Those of [`RemoteFind::run`]; `Invalid` if there is no path, or more than eight.
+    pub fn counts(self) -> Result<Vec<(Value, u64)>> {
+        self.groups(None, |count| count.as_u64().ok_or_else(|| missing_field("count")))
+    }
+
+    /// Each value in collation order with a summary of the numbers at `path` in its group.
+    ///
+    /// # Errors
+    /// Those of [`RemoteGroupBy::counts`].
+    pub fn summaries(self, path: impl AsRef<str>) -> Result<Vec<(Value, Summary)>> {
+        self.groups(Some(path.as_ref()), summary)
+    }
+}
+
+/// How a row is read.
+pub(crate) type Reader<T> = fn(&RemoteDatabase, Value) -> Result<T>;
 
 /// How often a wait for rows looks whether the query was cancelled.
 const CANCELLATION_POLL: Duration = Duration::from_millis(20);
@@ -237,6 +309,7 @@ const CANCELLATION_POLL: Duration = Duration::from_millis(20);
 /// Rows arrive while they are read; the server is at most about a megabyte ahead. Dropping it stops the server.
 pub struct RemoteRows<T> {
     database: RemoteDatabase,
+    operation: Operation,
     read: Reader<T>,
     rows: VecDeque<Value>,
     /// The connection and the request, while the server has more rows.
@@ -244,23 +317,27 @@ pub struct RemoteRows<T> {
     cancellation: Option<Cancellation>,
     token: Option<String>,
     documents_read: u64,
+    is_stale: bool,
 }
 
 impl<T> RemoteRows<T> {
-    fn start(
+    pub(crate) fn start(
         database: RemoteDatabase,
+        operation: Operation,
         arguments: &Value,
         cancellation: Option<Cancellation>,
         read: Reader<T>,
     ) -> Result<Self> {
         let mut rows = RemoteRows {
             database,
+            operation,
             read,
             rows: VecDeque::new(),
             stream: None,
             cancellation,
             token: None,
             documents_read: 0,
+            is_stale: false,
         };
         // Until the first rows have arrived, the query can be repeated.
         let deadline = rows.database.shared.deadline();
@@ -282,7 +359,7 @@ impl<T> RemoteRows<T> {
     fn begin(&mut self, arguments: &Value, deadline: Instant) -> Result<(), Failure> {
         let shared = self.database.shared.clone();
         let mut connection = shared.check_out(deadline)?;
-        let sent = connection.queue(Operation::Find, &self.database.name, None, arguments);
+        let sent = connection.queue(self.operation, &self.database.name, None, arguments);
         let sent = sent.and_then(|id| connection.flush().map(|()| id));
         match sent {
             Ok(id) => {
@@ -329,11 +406,16 @@ impl<T> RemoteRows<T> {
                 Ok(Some(Answer::Reply(mut result))) => {
                     shared.check_in(connection);
                     self.token = result.get("token").and_then(Value::as_str).map(str::to_owned);
+                    self.is_stale = result.get("stale").and_then(Value::as_bool).unwrap_or(false);
                     self.documents_read = result.get("read").and_then(Value::as_u64).unwrap_or(0);
                     if let Some(Value::Array(rows)) = result.as_object_mut().and_then(|result| result.remove("rows")) {
                         self.rows.extend(rows);
                     }
                     return Ok(());
+                }
+                Ok(Some(Answer::Data(_))) => {
+                    shared.give_up(&connection);
+                    return Err(Failure::Lost(missing_field("rows")));
                 }
                 Err(Failure::Lost(_)) if until < deadline && Instant::now() < deadline && connection.is_open() => {}
                 Err(failure) => {
@@ -353,6 +435,12 @@ impl<T> RemoteRows<T> {
     /// None at present; the embedded method has some.
     pub fn token(&self) -> Result<Option<String>> {
         Ok(if self.rows.is_empty() && self.stream.is_none() { self.token.clone() } else { None })
+    }
+
+    /// Of a view: whether documents changed since, or the rows are those of an older version. Known once all rows were
+    /// returned.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// The number of documents that the server read, once all rows were returned.

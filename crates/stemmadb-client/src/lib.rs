@@ -25,10 +25,14 @@
 //! answer; several threads use several connections of a pool.
 
 mod any;
+mod batch;
 mod connection;
 mod convert;
 mod database;
+mod declarations;
+mod files;
 mod find;
+mod history;
 mod keys;
 mod options;
 mod pool;
@@ -36,13 +40,22 @@ mod stream;
 mod transaction;
 mod transport;
 mod url;
+mod views;
 
-pub use any::{AnyDatabase, AnyFind, AnyRows, AnySubscription, AnyWatch};
+pub use any::{
+    AnyDatabase, AnyFile, AnyFiles, AnyFind, AnyGroupBy, AnyHistory, AnyIndexes, AnyPathSubscription, AnyRows,
+    AnySchemas, AnySubscription, AnyView, AnyViewQuery, AnyViews, AnyWatch,
+};
+pub use batch::{Batch, BatchResults};
 pub use database::{RemoteChanges, RemoteDatabase, RemotePast, Transact};
-pub use find::{RemoteFind, RemoteRows};
+pub use declarations::{RemoteIndexes, RemoteSchemas};
+pub use files::{RemoteFile, RemoteFiles};
+pub use find::{RemoteFind, RemoteGroupBy, RemoteRows};
+pub use history::RemoteHistory;
 pub use keys::RemoteKeys;
 pub use options::{ClientOptions, TlsTrust};
 pub use pool::Client;
 pub use stemmadb_wire::{Credentials, Encoding};
-pub use stream::{RemoteSubscription, RemoteWatch};
+pub use stream::{RemotePathSubscription, RemoteSubscription, RemoteWatch};
 pub use transaction::RemoteAttempt;
+pub use views::{RemoteView, RemoteViewQuery, RemoteViews};

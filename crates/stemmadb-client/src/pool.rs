@@ -7,9 +7,9 @@ use parking_lot::{Condvar, Mutex};
 use rustls::ClientConfig;
 use stemmadb::remote::DocumentFactory;
 use stemmadb::{Error, Result, Value};
-use stemmadb_wire::{Operation, WriteKey};
+use stemmadb_wire::{Operation, Repetition, WriteKey};
 
-use crate::connection::{Connection, Failure, Lane};
+use crate::connection::{Answer, Connection, Failure, Lane};
 use crate::convert::missing_field;
 use crate::database::RemoteDatabase;
 use crate::options::ClientOptions;
@@ -127,6 +127,16 @@ impl Client {
     }
 }
 
+/// The key of a write: the next of the connection's lane, or the same as before if it is repeated.
+pub(crate) fn write_key(connection: &mut Connection, lane: &mut Option<Lane>) -> WriteKey {
+    let own = connection.lane;
+    let lane = lane.get_or_insert_with(|| Lane { number: own.number + 1, ..own });
+    if lane.id == own.id {
+        connection.lane.number = lane.number;
+    }
+    WriteKey { lane: lane.id, number: lane.number }
+}
+
 impl Shared {
     pub(crate) fn options(&self) -> &ClientOptions {
         &self.options
@@ -212,23 +222,15 @@ impl Shared {
         database: &str,
         arguments: &Value,
     ) -> Result<(Vec<Value>, Value)> {
-        let has_key = operation.writes() && !database.is_empty() && self.options.idempotent_writes;
-        let has_key = has_key && !matches!(operation, Operation::CreateDatabase | Operation::DeleteDatabase);
-        let is_repeatable = has_key || !operation.writes();
+        let has_key = operation.repetition() == Repetition::Keyed && self.options.idempotent_writes;
+        let is_repeatable = has_key || operation.repetition() == Repetition::Safe;
         let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
         // A write keeps its key, and so its lane, when it is repeated.
         let mut lane: Option<Lane> = None;
         loop {
             let failure = match self.check_out(deadline) {
                 Ok(mut connection) => {
-                    let own_lane = connection.lane;
-                    let key = has_key.then(|| {
-                        let lane = lane.get_or_insert_with(|| Lane { number: own_lane.number + 1, ..own_lane });
-                        WriteKey { lane: lane.id, number: lane.number }
-                    });
-                    if let Some(key) = key.filter(|key| key.lane == own_lane.id) {
-                        connection.lane.number = key.number;
-                    }
+                    let key = has_key.then(|| write_key(&mut connection, &mut lane));
                     let sent = connection.queue(operation, database, key, arguments).and_then(|id| {
                         connection.flush()?;
                         connection.result(id, deadline)
@@ -261,6 +263,53 @@ impl Shared {
             }
             std::thread::sleep(wait);
             wait = (wait * 2).min(RETRY_WAIT_MAX);
+        }
+    }
+
+    /// Runs an operation that may be repeated and may take long: the timeout applies to silence. Calls `report` with
+    /// each row that arrives before the result.
+    pub(crate) fn call_long(
+        &self,
+        operation: Operation,
+        database: &str,
+        arguments: &Value,
+        report: &mut dyn FnMut(&Value),
+    ) -> Result<Value> {
+        let (give_up, mut wait) = (self.deadline(), RETRY_WAIT);
+        loop {
+            let mut connection = self.check_out(give_up).map_err(Failure::into_error)?;
+            let sent = connection.queue(operation, database, None, arguments).and_then(|id| {
+                connection.flush()?;
+                loop {
+                    match connection.answer(id, self.deadline())? {
+                        None => {}
+                        Some(Answer::Items(rows)) => {
+                            rows.iter().for_each(&mut *report);
+                            connection.grant(id)?;
+                        }
+                        Some(Answer::Reply(value)) => return Ok(value),
+                        Some(Answer::Data(_)) => return Err(Failure::Lost(missing_field("rows"))),
+                    }
+                }
+            });
+            match sent {
+                Ok(value) => {
+                    self.check_in(connection);
+                    return Ok(value);
+                }
+                Err(Failure::Answer(error)) => {
+                    self.check_in(connection);
+                    return Err(error);
+                }
+                Err(Failure::Lost(error)) => {
+                    self.give_up(&connection);
+                    if Instant::now() + wait >= give_up {
+                        return Err(error);
+                    }
+                    std::thread::sleep(wait);
+                    wait = (wait * 2).min(RETRY_WAIT_MAX);
+                }
+            }
         }
     }
 
@@ -305,20 +354,14 @@ impl Shared {
             let queue = |arguments| connection.queue(operation, database, None, arguments);
             let ids = group.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
             connection.flush()?;
-            for id in ids {
-                match connection.result(id, deadline) {
-                    Ok((_, value)) => results.push(Ok(value)),
-                    Err(Failure::Answer(error)) => results.push(Err(error)),
-                    Err(failure) => return Err(failure),
-                }
-            }
+            results.extend(connection.results(&ids, deadline)?);
         }
         Ok(results)
     }
 
     /// Forgets a lost connection. The lane of a write that is repeated belongs to that write, which must not meet a
     /// later one of the same lane, so it is not used again.
-    fn give_up_lane(&self, connection: &mut Connection, repeated: Option<Lane>) {
+    pub(crate) fn give_up_lane(&self, connection: &mut Connection, repeated: Option<Lane>) {
         if repeated.is_some_and(|lane| lane.id == connection.lane.id) {
             connection.lane = Lane::new();
         }

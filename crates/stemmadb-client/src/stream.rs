@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use stemmadb::{Change, Delta, Object, Query, Result, Selector, Sequence, Value};
+use stemmadb::{Change, Delta, Object, PathChange, Query, Result, Sequence, Value};
 use stemmadb_wire::Operation;
 
 use crate::connection::{Answer, Connection, Failure};
-use crate::convert::{change, delta_event, missing_field, number};
+use crate::convert::{change, delta_event, missing_field, number, path_change};
 use crate::database::RemoteDatabase;
 
 /// The waits between attempts to reconnect, doubled each time.
@@ -126,8 +126,52 @@ fn never() -> Instant {
     Instant::now() + Duration::from_secs(60 * 60 * 24 * 365)
 }
 
+/// Defines the filters of the changes feed on a type whose field `arguments` is an object.
+macro_rules! feed_filters {
+    ($type:ident) => {
+        impl $type {
+            /// Whether to return the documents, too.
+            pub fn documents(mut self, documents: bool) -> Self {
+                self.arguments.insert("documents", documents);
+                self
+            }
+
+            /// Returns only changes of these documents.
+            pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
+                let ids = ids.into_iter().map(|id| stemmadb::Value::from(id.into()));
+                self.arguments.insert("ids", ids.collect::<Vec<_>>());
+                self
+            }
+
+            /// Returns only changes of documents that match.
+            ///
+            /// # Errors
+            /// `Invalid` if the selector is malformed.
+            pub fn selector(mut self, selector: &stemmadb::Selector) -> stemmadb::Result<Self> {
+                self.arguments.insert("selector", selector.to_value()?);
+                Ok(self)
+            }
+
+            /// Returns only changes of documents that have a path that matches a pattern. See
+            /// [`Changes::paths`](stemmadb::Changes::paths).
+            ///
+            /// # Errors
+            /// None at present: the server refuses malformed patterns when the changes are read.
+            pub fn paths<P: AsRef<str>>(mut self, patterns: impl IntoIterator<Item = P>) -> stemmadb::Result<Self> {
+                let patterns = patterns.into_iter().map(|pattern| stemmadb::Value::from(pattern.as_ref()));
+                self.arguments.insert("paths", patterns.collect::<Vec<_>>());
+                Ok(self)
+            }
+        }
+    };
+}
+pub(crate) use feed_filters;
+
+feed_filters!(RemoteSubscription);
+
 /// A subscription to the changes feed of a remote database. See
 /// [`RemoteDatabase::subscribe`](crate::RemoteDatabase::subscribe).
+#[must_use = "a subscription does nothing until it is read"]
 pub struct RemoteSubscription {
     stream: LongStream,
     arguments: Object,
@@ -139,29 +183,6 @@ impl RemoteSubscription {
     pub(crate) fn new(database: RemoteDatabase, since: Sequence) -> Self {
         let stream = LongStream::new(database, Operation::Subscribe);
         RemoteSubscription { stream, arguments: Object::new(), reached: since }
-    }
-
-    /// Whether to return the documents, too.
-    #[must_use]
-    pub fn documents(mut self, documents: bool) -> Self {
-        self.arguments.insert("documents", documents);
-        self
-    }
-
-    /// Returns only changes of these documents.
-    #[must_use]
-    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
-        self.arguments.insert("ids", ids.into_iter().map(|id| Value::from(id.into())).collect::<Vec<_>>());
-        self
-    }
-
-    /// Returns only changes of documents that match.
-    ///
-    /// # Errors
-    /// `Invalid` if the selector is malformed.
-    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
-        self.arguments.insert("selector", selector.to_value()?);
-        Ok(self)
     }
 
     /// The sequence of the last change that was returned, after which the feed continues.
@@ -207,6 +228,86 @@ impl Iterator for RemoteSubscription {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_change().transpose()
+    }
+}
+
+/// A subscription to values at paths of a remote database. See
+/// [`RemoteDatabase::subscribe_paths`](crate::RemoteDatabase::subscribe_paths).
+pub struct RemotePathSubscription {
+    stream: LongStream,
+    arguments: Object,
+    /// The sequence of the last returned change. Others of its transaction may follow, so a new connection continues
+    /// after the transaction before.
+    reached: Sequence,
+}
+
+impl RemotePathSubscription {
+    pub(crate) fn new<P: AsRef<str>>(database: RemoteDatabase, patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        let patterns = patterns.into_iter().map(|pattern| Value::from(pattern.as_ref())).collect::<Vec<_>>();
+        let arguments: Object = [("patterns", Value::from(patterns))].into_iter().collect();
+        let mut stream = LongStream::new(database, Operation::SubscribePaths);
+        // It begins when this returns: waits until the server has sent its position.
+        let deadline = stream.database.shared.deadline();
+        while stream.rows.is_empty() {
+            if let Received::Nothing = stream.receive(&Value::Object(arguments.clone()), deadline)? {
+                return Err(stemmadb::Error::unavailable("the server did not answer in time"));
+            }
+        }
+        Ok(RemotePathSubscription { stream, arguments, reached: Sequence::ZERO })
+    }
+
+    /// Also returns the documents that were written after `since`, with empty [`PathChange::paths`]: what changed in
+    /// them is not known. Default: only what changes from now on.
+    ///
+    /// # Errors
+    /// None at present; the embedded method has some.
+    pub fn since(mut self, since: Sequence) -> Result<Self> {
+        self.arguments.insert("since", since.get());
+        self.stream = LongStream::new(self.stream.database.clone(), Operation::SubscribePaths);
+        Ok(self)
+    }
+
+    /// Waits for the next change. After a lost connection, documents that were written meanwhile, and those of the last
+    /// transaction again, have empty [`PathChange::paths`].
+    ///
+    /// # Errors
+    /// `Invalid` for a malformed pattern; `Forbidden` if the user may not read the database any more.
+    pub fn next_change(&mut self) -> Result<Option<PathChange>> {
+        self.next_until(never())
+    }
+
+    /// As [`RemotePathSubscription::next_change`]; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`RemotePathSubscription::next_change`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<PathChange>> {
+        self.next_until(Instant::now() + timeout)
+    }
+
+    fn next_until(&mut self, deadline: Instant) -> Result<Option<PathChange>> {
+        loop {
+            if let Some(row) = self.stream.rows.pop_front() {
+                if let Some(begin) = row.get("begin") {
+                    // Where the feed continues if the connection is lost before a change.
+                    if self.arguments.get("since").is_none() {
+                        self.arguments.insert("since", begin.clone());
+                    }
+                    continue;
+                }
+                let change = path_change(&self.stream.database.shared.factory, &row)?;
+                if change.sequence > self.reached {
+                    if self.reached > Sequence::ZERO {
+                        self.arguments.insert("since", self.reached.get());
+                    }
+                    self.reached = change.sequence;
+                }
+                return Ok(Some(change));
+            }
+            let arguments = Value::Object(self.arguments.clone());
+            if let Received::Nothing = self.stream.receive(&arguments, deadline)? {
+                return Ok(None);
+            }
+        }
     }
 }
 

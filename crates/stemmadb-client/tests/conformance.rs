@@ -8,19 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use stemmadb::{DeltaEvent, DocumentId, Edit, ErrorKind, Patch, Result, Revision, Selector, Sequence, Value, field};
 use stemmadb_client::AnyDatabase;
-use support::{PATIENCE, Transport, with_database};
-
-/// Defines a test for each transport.
-macro_rules! conformance {
-    ($($name:ident)+) => {
-        mod embedded { use super::*; $(#[test] fn $name() { with_database(Transport::Embedded, super::$name); })+ }
-        mod tcp { use super::*; $(#[test] fn $name() { with_database(Transport::Tcp, super::$name); })+ }
-        mod packed { use super::*; $(#[test] fn $name() { with_database(Transport::Packed, super::$name); })+ }
-        mod tls { use super::*; $(#[test] fn $name() { with_database(Transport::Tls, super::$name); })+ }
-        #[cfg(unix)]
-        mod unix { use super::*; $(#[test] fn $name() { with_database(Transport::Unix, super::$name); })+ }
-    };
-}
+use support::{PATIENCE, conformance};
 
 conformance! {
     documents_are_written_and_read

@@ -18,7 +18,7 @@ mod value;
 pub use error::{error_from_value, error_to_value, kind_from_name, kind_name};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameBuffer, FrameKind, write_frame};
 pub use handshake::{Credentials, Hello, MAGIC, VERSION, Welcome};
-pub use operation::Operation;
+pub use operation::{Operation, Repetition};
 pub use polling::Polling;
 pub use request::{Request, WriteKey};
 pub use value::Encoding;
@@ -28,6 +28,9 @@ pub const HELLO_BYTES_MAX: usize = 16 * 1024;
 
 /// The default of the largest frame, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The largest chunk of a file in a `Data` frame, in bytes.
+pub const DATA_BYTES_MAX: usize = 64 * 1024;
 
 /// The number of items or chunks of a stream that may be in flight before the receiver grants more.
 pub const CREDIT: u32 = 16;

@@ -35,6 +35,26 @@ pub enum Retention {
     Everything,
 }
 
+impl Retention {
+    /// The retention as JSON: an object of `seconds`, `revisions`, `bytes` or `everything`; empty for
+    /// [`Retention::Nothing`].
+    pub fn to_value(self) -> Value {
+        Value::Object(retention_object(self))
+    }
+
+    /// Parses the form that [`Retention::to_value`] returns.
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed.
+    pub fn parse(value: &Value) -> Result<Self> {
+        let malformed = || Error::invalid("malformed retention").with_hint(r#"{"seconds": 86400}, {"revisions": 5}"#);
+        match value.as_object() {
+            Some(_) => retention_from(value).map_err(|_| malformed()),
+            None => Err(malformed()),
+        }
+    }
+}
+
 /// The retention of a database, that of documents whose ids have certain prefixes, and the sequences that are kept
 /// readable besides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -151,6 +171,7 @@ mod tests {
             Retention::Everything,
         ];
         for retention in retentions {
+            assert_eq!(Retention::parse(&retention.to_value()).unwrap(), retention);
             for pins in [BTreeMap::new(), BTreeMap::from([("audit".to_owned(), 7), ("b".to_owned(), u64::MAX)])] {
                 for prefixes in [BTreeMap::new(), BTreeMap::from([("a:".to_owned(), retention)])] {
                     let rules = HistoryRules { retention, prefixes, pins: pins.clone() };

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use super::{Session, write_result};
+use super::{Session, on, write_result};
 use crate::arguments::{Attach, Detach, Fetch, Files};
 use crate::database::AttachmentReader;
 use crate::failure::{Exit, Failure, Result};
@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Lists the attachments of a document.
 pub(super) fn list(files: &Files, session: Session<'_>) -> Result<()> {
     let mut printer = Printer::new(OutputFormat::choose(files.output, OutputFormat::Table));
-    session.with_past(&files.database, files.past, |db| {
+    on!(session, past files.past, &files.database, |db| {
         db.files(&files.id)?.into_iter().try_for_each(|row| printer.row(row))
     })?;
     printer.flush()
@@ -32,7 +32,7 @@ pub(super) fn attach(attach: &Attach, session: Session<'_>) -> Result<()> {
     let content_type = attach.content_type.as_deref().or_else(inferred).unwrap_or("application/octet-stream");
     let progress = Progress::for_bytes("attach", source.bytes);
     let content = ProgressReader { content: source.content(), done: 0, progress };
-    let revision = session.with(&attach.database, |db| {
+    let revision = on!(session, with, &attach.database, |db| {
         db.attach(&attach.id, attach.rev.as_deref(), &attach.name, content_type, content)
     })?;
     let mut printer = Printer::new(OutputFormat::choose(attach.output, OutputFormat::Table));
@@ -42,7 +42,7 @@ pub(super) fn attach(attach: &Attach, session: Session<'_>) -> Result<()> {
 
 /// Writes an attachment to a file or standard output.
 pub(super) fn fetch(fetch: &Fetch, session: Session<'_>) -> Result<()> {
-    session.with_past(&fetch.database, fetch.past, |db| {
+    on!(session, past fetch.past, &fetch.database, |db| {
         let mut content = db.fetch(&fetch.id, &fetch.name, fetch.range)?;
         if fetch.output == Path::new("-") {
             return copy(&mut content, &mut std::io::stdout().lock(), &Failure::output);
@@ -59,7 +59,8 @@ pub(super) fn fetch(fetch: &Fetch, session: Session<'_>) -> Result<()> {
 
 /// Removes an attachment and prints the document's new revision.
 pub(super) fn detach(detach: &Detach, session: Session<'_>) -> Result<()> {
-    let revision = session.with(&detach.database, |db| db.detach(&detach.id, detach.rev.as_deref(), &detach.name))?;
+    let revision =
+        on!(session, with, &detach.database, |db| db.detach(&detach.id, detach.rev.as_deref(), &detach.name))?;
     let mut printer = Printer::new(OutputFormat::choose(detach.output, OutputFormat::Table));
     printer.record(write_result(&detach.id, &revision))?;
     printer.flush()

@@ -3,7 +3,7 @@
 use stemmadb::past::At;
 use stemmadb::{Object, Value};
 
-use super::{Session, selector, write_result};
+use super::{Session, on, selector, write_result};
 use crate::arguments::{Diff, History, Kept, Log, OutputOptions, Revert, Undelete};
 use crate::failure::{Failure, Result};
 use crate::output::{OutputFormat, Printer};
@@ -11,7 +11,7 @@ use crate::shell::interrupt;
 
 /// Prints the stored revisions of a document.
 pub(super) fn log(log: &Log, session: Session<'_>) -> Result<()> {
-    let rows = session.with(&log.database, |db| db.revisions(&log.id, log.docs))?;
+    let rows = on!(session, with, &log.database, |db| db.revisions(&log.id, log.docs))?;
     let mut printer = Printer::new(OutputFormat::choose(log.output, OutputFormat::Table));
     rows.into_iter().try_for_each(|row| printer.row(row))?;
     printer.flush()
@@ -21,7 +21,7 @@ pub(super) fn log(log: &Log, session: Session<'_>) -> Result<()> {
 pub(super) fn diff(diff: &Diff, session: Session<'_>) -> Result<()> {
     let selector = diff.selector.as_deref().map(selector).transpose()?;
     let mut printer = Printer::new(OutputFormat::choose(diff.output, OutputFormat::JsonLines));
-    session.with(&diff.database, |db| {
+    on!(session, with, &diff.database, |db| {
         for row in db.differences(diff.from, diff.to, selector.as_ref())? {
             printer.row(row?)?;
             interrupt::check()?;
@@ -33,14 +33,14 @@ pub(super) fn diff(diff: &Diff, session: Session<'_>) -> Result<()> {
 /// Writes the last revision of a deleted document again.
 pub(super) fn undelete(undelete: &Undelete, session: Session<'_>) -> Result<()> {
     let durability = undelete.durability.durability;
-    let revision = session.with(&undelete.database, |db| db.undelete(&undelete.id, durability))?;
+    let revision = on!(session, with, &undelete.database, |db| db.undelete(&undelete.id, durability))?;
     print(undelete.output, write_result(&undelete.id, &revision))
 }
 
 /// Sets documents to a state of the past, or prints how many would change.
 pub(super) fn revert(revert: &Revert, session: Session<'_>) -> Result<()> {
     let selector = selector(&revert.selector)?;
-    let (name, count) = session.with(&revert.database, |db| match revert.dry_run {
+    let (name, count) = on!(session, with, &revert.database, |db| match revert.dry_run {
         true => Ok(("would_change", db.count_reverts(&selector, revert.to)?)),
         false => Ok(("changed", db.revert(&selector, revert.to, revert.durability.durability)?)),
     })?;
@@ -49,12 +49,12 @@ pub(super) fn revert(revert: &Revert, session: Session<'_>) -> Result<()> {
 
 /// Changes what is kept of the past, and prints it.
 pub(super) fn history(history: &History, session: Session<'_>) -> Result<()> {
-    let settings = session.with(&history.database, |db| {
+    let settings = on!(session, with, &history.database, |db| {
         if let Some(name) = &history.release {
             db.release_pin(name)?;
         }
         if let Some(name) = &history.pin {
-            db.pin_history(name, history.at.unwrap_or(At::Sequence(stemmadb::Sequence::new(db.sequence()))))?;
+            db.pin_history(name, history.at.unwrap_or(At::Sequence(stemmadb::Sequence::new(db.newest()?))))?;
         }
         match (history.keep, &history.prefix) {
             (None, _) => {}
@@ -66,7 +66,7 @@ pub(super) fn history(history: &History, session: Session<'_>) -> Result<()> {
             (Some(Kept::Retention(retention)), Some(prefix)) => db.keep_history_of_prefix(prefix, Some(retention))?,
             (Some(Kept::Retention(retention)), None) => db.keep_history(retention)?,
         }
-        Ok(db.history_settings())
+        db.history_settings()
     })?;
     print(history.output, settings)
 }

@@ -1,6 +1,6 @@
 //! `stemma index`: creates, lists and drops declared indexes.
 
-use super::Session;
+use super::{Session, on};
 use crate::arguments::{CreateIndex, Index, IndexCommand, ListIndexes};
 use crate::database::NewIndex;
 use crate::failure::Result;
@@ -12,7 +12,7 @@ pub(super) fn run(index: &Index, session: Session<'_>) -> Result<()> {
     match &index.command {
         IndexCommand::Create(create) => self::create(index, create, session),
         IndexCommand::List(list) => self::list(index, list, session),
-        IndexCommand::Drop(drop) => session.with(&index.database, |db| db.drop_index(&drop.name)),
+        IndexCommand::Drop(drop) => on!(session, with, &index.database, |db| db.drop_index(&drop.name)),
     }
 }
 
@@ -23,7 +23,7 @@ fn create(index: &Index, create: &CreateIndex, session: Session<'_>) -> Result<(
         collation: create.collation.as_deref(),
         name: create.name.as_deref(),
     };
-    let record = session.with(&index.database, |db| db.create_index(&new, &Progress::for_steps("index")))?;
+    let record = on!(session, with, &index.database, |db| db.create_index(&new, &Progress::for_steps("index")))?;
     let mut printer = Printer::new(OutputFormat::choose(create.output, OutputFormat::Table));
     printer.record(record)?;
     printer.flush()
@@ -31,6 +31,6 @@ fn create(index: &Index, create: &CreateIndex, session: Session<'_>) -> Result<(
 
 fn list(index: &Index, list: &ListIndexes, session: Session<'_>) -> Result<()> {
     let mut printer = Printer::new(OutputFormat::choose(list.output, OutputFormat::Table));
-    session.with(&index.database, |db| db.indexes().into_iter().try_for_each(|row| printer.row(row)))?;
+    on!(session, with, &index.database, |db| db.indexes()?.into_iter().try_for_each(|row| printer.row(row)))?;
     printer.flush()
 }

@@ -29,7 +29,7 @@ use std::path::Path;
 use stemmadb::{Object, Value};
 
 use crate::arguments::{AsOfArgument, Command, CreationArgument};
-use crate::database::Database;
+use crate::database::{Database, ServerDatabase};
 use crate::failure::{Failure, Result};
 use crate::input::{self, DocumentOrigin, TextPosition};
 use crate::shell;
@@ -135,6 +135,35 @@ impl Session<'_> {
             None => run_and_close(Database::open_or_create(path, Some(&policy))?, act),
         }
     }
+}
+
+/// Runs an expression with the database that a path or URL names: `on!(session, with, path, |db| …)`. The methods of a
+/// [`Database`] and of a [`ServerDatabase`] have the same names and results.
+macro_rules! on {
+    ($session:expr, past $past:expr, $path:expr, |$db:ident| $act:expr) => {
+        on!($session, with, $path, |opened| match $past.as_of {
+            Some(at) => {
+                let $db = &opened.as_of(at)?;
+                $act
+            }
+            None => {
+                let $db = opened;
+                $act
+            }
+        })
+    };
+    ($session:expr, $with:ident, $path:expr, |$db:ident| $act:expr) => {
+        match crate::database::is_remote($path) {
+            true => super::on_server($path, |$db| $act),
+            false => $session.$with($path, |$db| $act),
+        }
+    };
+}
+use on;
+
+/// Runs `act` on the database of a server that a URL names.
+fn on_server<T>(url: &Path, act: impl FnOnce(&ServerDatabase) -> Result<T>) -> Result<T> {
+    act(&ServerDatabase::open(url)?)
 }
 
 /// Runs `act` and closes the database in any case. A failure of `act` takes precedence over one of closing.

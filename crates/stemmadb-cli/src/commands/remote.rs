@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::{argument, document, query, selector, update, write_result};
-use crate::arguments::{Aggregate, AsOfArgument, Changes, Command, Count, Delete, Explain, Find, Get, Put, Update};
-use crate::database::{ChangesRequest, ServerDatabase, is_remote};
+use super::{document, query, selector, update, write_result};
+use crate::arguments::{Aggregate, AsOfArgument, Changes, Command, Count, Explain, Find, Get, Put, Watch};
+use crate::database::{ChangesRequest, LiveQuery, ServerDatabase, is_remote};
 use crate::failure::{self, Failure, Result};
 use crate::output::{OutputFormat, Printable, Printer};
 use crate::shell::interrupt;
@@ -14,13 +14,12 @@ pub(super) fn run(command: &Command) -> Option<Result<()>> {
     Some(match command {
         Command::Get(command) if is_remote(&command.database) => get(command),
         Command::Put(command) if is_remote(&command.database) => put(command),
-        Command::Update(command) if is_remote(&command.database) => update_document(command),
-        Command::Delete(command) if is_remote(&command.database) => delete(command),
         Command::Find(command) if is_remote(&command.database) => find(command),
         Command::Explain(command) if is_remote(&command.database) => explain(command),
         Command::Count(command) if is_remote(&command.database) => count(command),
         Command::Aggregate(command) if is_remote(&command.database) => aggregate(command),
         Command::Changes(command) if is_remote(&command.database) => changes(command),
+        Command::Watch(command) if is_remote(&command.database) => watch(command),
         _ => return None,
     })
 }
@@ -34,12 +33,16 @@ fn open_without(url: &Path, option: &str, is_given: bool) -> Result<ServerDataba
     }
 }
 
-fn open_now(url: &Path, past: AsOfArgument) -> Result<ServerDatabase> {
-    open_without(url, "--as-of", past.as_of.is_some())
+fn open_at(url: &Path, past: AsOfArgument) -> Result<ServerDatabase> {
+    let database = ServerDatabase::open(url)?;
+    match past.as_of {
+        Some(at) => database.as_of(at),
+        None => Ok(database),
+    }
 }
 
 fn get(get: &Get) -> Result<()> {
-    let db = open_now(&get.database, get.past)?;
+    let db = open_at(&get.database, get.past)?;
     if get.revs || get.conflicts {
         return Err(Failure::usage("--revs and --conflicts work on local databases only"));
     }
@@ -56,32 +59,13 @@ fn put(put: &Put) -> Result<()> {
     update::print(put.output, write_result(&id, &revision))
 }
 
-fn update_document(command: &Update) -> Result<()> {
-    let (None, [id, patch], false) = (&command.selector, command.target.as_slice(), command.dry_run) else {
-        return Err(Failure::usage("with a URL, one document is updated: stemma update URL ID PATCH"));
-    };
-    let patch = argument("patch", patch)?;
-    let db = ServerDatabase::open(&command.database)?;
-    let revision = db.update(id, command.rev.as_deref(), &patch, command.durability.durability)?;
-    update::print(command.output, write_result(id, &revision))
-}
-
-fn delete(delete: &Delete) -> Result<()> {
-    let Some(id) = &delete.id else {
-        return Err(Failure::usage("with a URL, one document is deleted: stemma delete URL ID"));
-    };
-    let db = ServerDatabase::open(&delete.database)?;
-    let revision = db.delete(id, delete.rev.as_deref(), delete.durability.durability)?;
-    update::print(delete.output, write_result(id, &revision))
-}
-
 fn find(find: &Find) -> Result<()> {
     let mut request = query::request(&find.query)?;
     let format = OutputFormat::choose(find.output, OutputFormat::Table);
     if format == OutputFormat::Table && !request.ids {
         request.fields.clear();
     }
-    let db = open_now(&find.database, find.query.past)?;
+    let db = open_at(&find.database, find.query.past)?;
     let mut printer = Printer::new(format);
     let mut rows = db.find(&request)?;
     while let Some(row) = rows.next()? {
@@ -108,35 +92,32 @@ fn explain(explain: &Explain) -> Result<()> {
 
 fn count(count: &Count) -> Result<()> {
     let selector = selector(&count.selector)?;
-    let number = open_now(&count.database, count.past)?.count(&selector, count.timeout.timeout)?;
+    let number = open_at(&count.database, count.past)?.count(&selector, count.timeout.timeout)?;
     let mut printer = Printer::new(OutputFormat::JsonLines);
     printer.text(&number.to_string())?;
     printer.flush()
 }
 
 fn aggregate(command: &Aggregate) -> Result<()> {
-    let db = open_without(&command.database, "--pipeline", command.pipeline.is_some())?;
-    if command.past.as_of.is_some() {
-        return Err(Failure::usage("--as-of works on local databases only"));
+    if command.pipeline.is_some() {
+        return open_without(&command.database, "--pipeline", true).map(drop);
     }
+    let db = open_at(&command.database, command.past)?;
     super::aggregate::print(command, db.aggregate(&super::aggregate::request(command)?)?)
 }
 
 fn changes(changes: &Changes) -> Result<()> {
-    if !changes.path.is_empty() {
-        return Err(Failure::usage("--path works on local databases only"));
-    }
     let request = ChangesRequest {
         since: changes.since,
         documents: changes.docs,
         ids: changes.ids.clone(),
         selector: changes.selector.as_deref().map(selector).transpose()?,
-        paths: Vec::new(),
+        paths: changes.path.clone(),
         limit: changes.limit,
     };
     let on_terminal = if changes.follow || changes.docs { OutputFormat::JsonLines } else { OutputFormat::Table };
     let mut printer = Printer::new(OutputFormat::choose(changes.output, on_terminal));
-    let db = open_now(&changes.database, changes.past)?;
+    let db = open_without(&changes.database, "--as-of", changes.past.as_of.is_some())?;
     db.changes(&request, changes.follow, |row| {
         printer.row(row)?;
         if changes.follow {
@@ -145,4 +126,18 @@ fn changes(changes: &Changes) -> Result<()> {
         interrupt::check()
     })?;
     printer.flush()
+}
+
+/// Prints the events of a live query until interrupted.
+fn watch(watch: &Watch) -> Result<()> {
+    let query = LiveQuery::new(selector(&watch.selector)?, watch.docs);
+    let mut printer = Printer::new(OutputFormat::choose(watch.output, OutputFormat::JsonLines));
+    let mut remaining = watch.limit.unwrap_or(u64::MAX);
+    ServerDatabase::open(&watch.database)?.watch(&query, &mut |event| {
+        let Some(event) = event else { return Ok(!interrupt::happened()) };
+        printer.row(event)?;
+        printer.flush()?;
+        remaining = remaining.saturating_sub(1);
+        Ok(remaining > 0)
+    })
 }

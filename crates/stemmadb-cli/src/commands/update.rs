@@ -2,7 +2,7 @@
 
 use stemmadb::{Object, Value};
 
-use super::{Session, argument, selector, write_result};
+use super::{Session, argument, on, selector, write_result};
 use crate::arguments::{Delete, OutputOptions, Update};
 use crate::failure::{Failure, Result};
 use crate::output::{OutputFormat, Printer};
@@ -13,7 +13,7 @@ pub(super) fn update(update: &Update, session: Session<'_>) -> Result<()> {
     match (&update.selector, update.target.as_slice()) {
         (None, [id, patch]) => {
             let patch = argument("patch", patch)?;
-            let revision = session.with(&update.database, |db| match update.dry_run {
+            let revision = on!(session, with, &update.database, |db| match update.dry_run {
                 true => db.check_update(id, update.rev.as_deref(), &patch),
                 false => db.update(id, update.rev.as_deref(), &patch, durability),
             })?;
@@ -21,7 +21,7 @@ pub(super) fn update(update: &Update, session: Session<'_>) -> Result<()> {
         }
         (Some(condition), [patch]) => {
             let (selector, patch) = (selector(condition)?, argument("patch", patch)?);
-            let (name, count) = session.with(&update.database, |db| match update.dry_run {
+            let (name, count) = on!(session, with, &update.database, |db| match update.dry_run {
                 true => Ok(("would_change", db.count_updates(&selector, &patch)?)),
                 false => Ok(("changed", db.update_where(&selector, &patch, durability)?)),
             })?;
@@ -39,11 +39,11 @@ pub(super) fn update(update: &Update, session: Session<'_>) -> Result<()> {
 pub(super) fn delete(delete: &Delete, session: Session<'_>) -> Result<()> {
     let durability = delete.durability.durability;
     if let Some(id) = &delete.id {
-        let revision = session.with(&delete.database, |db| db.delete(id, delete.rev.as_deref(), durability))?;
+        let revision = on!(session, with, &delete.database, |db| db.delete(id, delete.rev.as_deref(), durability))?;
         return print(delete.output, write_result(id, &revision));
     }
     let selector = selector(delete.selector.as_deref().unwrap_or_default())?;
-    let (name, count) = session.with(&delete.database, |db| match delete.dry_run {
+    let (name, count) = on!(session, with, &delete.database, |db| match delete.dry_run {
         true => Ok(("would_delete", db.count(&selector, None)?)),
         false => Ok(("deleted", db.delete_where(&selector, durability)?)),
     })?;

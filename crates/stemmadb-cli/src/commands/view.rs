@@ -2,9 +2,9 @@
 
 use stemmadb::{Access, Object, Value};
 
-use super::{Session, argument};
+use super::{Session, argument, on};
 use crate::arguments::{View, ViewQuery, ViewUpdate};
-use crate::database::{Database, ViewKeys, ViewOutput, ViewRequest};
+use crate::database::{ViewKeys, ViewOutput, ViewRequest};
 use crate::failure::{self, Failure, Result};
 use crate::output::{OutputFormat, Printer};
 use crate::shell::interrupt;
@@ -17,35 +17,33 @@ pub(super) fn run(view: &View, session: Session<'_>) -> Result<()> {
             let hint = format!("name a view: `stemma view {} NAME --as-of WHEN`", view.database.display());
             return Err(Failure::usage("the list of views has no past").with_hint(hint));
         }
-        session.with(&view.database, |db| db.views()?.into_iter().try_for_each(|view| printer.row(view)))?;
+        on!(session, with, &view.database, |db| db.views()?.into_iter().try_for_each(|view| printer.row(view)))?;
         return printer.flush();
     };
     if let Some(definition) = &view.define {
         let definition = argument("definition", definition)?;
-        let hints = session.with_new(&view.database, |db| db.define_view(name, &definition))?;
+        let hints = on!(session, with_new, &view.database, |db| db.define_view(name, &definition))?;
         hints.into_iter().for_each(failure::hint);
         return Ok(());
     }
     if view.drop {
-        return session.with(&view.database, |db| db.drop_view(name));
+        return on!(session, with, &view.database, |db| db.drop_view(name));
     }
     let request = request(&view.query)?;
-    session.with_past(&view.database, view.past, |db| print_view(db, name, &request, &mut printer))?;
+    on!(session, past view.past, &view.database, |db| {
+        let mut row_count = 0_u64;
+        let mut print_row = |row: Object| {
+            row_count += 1;
+            printer.row(row)?;
+            interrupt::check()
+        };
+        db.query_view(name, &request, &mut print_row)?;
+        if row_count == 0 {
+            db.view_hints(name)?.into_iter().for_each(failure::hint);
+        }
+        Ok(())
+    })?;
     printer.flush()
-}
-
-fn print_view(db: &Database, name: &str, request: &ViewRequest, printer: &mut Printer) -> Result<()> {
-    let mut row_count = 0_u64;
-    let mut print_row = |row: Object| {
-        row_count += 1;
-        printer.row(row)?;
-        interrupt::check()
-    };
-    db.query_view(name, request, &mut print_row)?;
-    if row_count == 0 {
-        db.view_hints(name)?.into_iter().for_each(failure::hint);
-    }
-    Ok(())
 }
 
 fn request(query: &ViewQuery) -> Result<ViewRequest> {

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
-use stemmadb::{BlobReader, Object};
+use stemmadb::{Document, Object};
 
 use super::{Database, document_not_found};
 use crate::arguments::ByteRange;
@@ -10,8 +10,13 @@ use crate::failure::{Exit, Failure, Result};
 
 /// Reads an attachment, or a byte range of it.
 pub(crate) struct AttachmentReader {
-    reader: std::io::Take<BlobReader>,
+    reader: std::io::Take<Box<dyn Content>>,
 }
+
+/// Content of an attachment.
+pub(super) trait Content: Read + Seek {}
+
+impl<T: Read + Seek> Content for T {}
 
 impl AttachmentReader {
     /// The number of bytes left to read.
@@ -28,16 +33,7 @@ impl AttachmentReader {
 impl Database {
     /// Lists the attachments of a document, one row each.
     pub(crate) fn files(&self, id: &str) -> Result<Vec<Object>> {
-        let document = self.snapshot()?.get(id)?.ok_or_else(|| document_not_found(id))?;
-        let row = |file: stemmadb::Attachment| {
-            let mut row = Object::new();
-            row.insert("name", file.name);
-            row.insert("content_type", file.content_type);
-            row.insert("length", file.length);
-            row.insert("digest", file.digest.to_string());
-            row
-        };
-        Ok(document.attachments()?.into_iter().map(row).collect())
+        file_rows(self.snapshot()?.get(id)?, id)
     }
 
     /// Attaches a file to a document; returns the document's new revision.
@@ -63,15 +59,35 @@ impl Database {
     pub(crate) fn fetch(&self, id: &str, name: &str, range: Option<ByteRange>) -> Result<AttachmentReader> {
         let snapshot = self.snapshot()?;
         let document = snapshot.get(id)?.ok_or_else(|| document_not_found(id))?;
-        let file = snapshot.open_attachment(&document, name)?.ok_or_else(|| {
-            Failure::not_found(format!("document {id:?} has no file {name:?}")).with_hint("`stemma files` lists them")
-        })?;
-        read_range(file, range)
+        let file = snapshot.open_attachment(&document, name)?.ok_or_else(|| file_not_found(id, name))?;
+        let length = file.length();
+        read_range(Box::new(file), length, range)
     }
 }
 
-fn read_range(mut reader: BlobReader, range: Option<ByteRange>) -> Result<AttachmentReader> {
-    let length = reader.length();
+/// The attachments of a document as rows.
+pub(super) fn file_rows(document: Option<Document>, id: &str) -> Result<Vec<Object>> {
+    let document = document.ok_or_else(|| document_not_found(id))?;
+    let row = |file: stemmadb::Attachment| {
+        let mut row = Object::new();
+        row.insert("name", file.name);
+        row.insert("content_type", file.content_type);
+        row.insert("length", file.length);
+        row.insert("digest", file.digest.to_string());
+        row
+    };
+    Ok(document.attachments()?.into_iter().map(row).collect())
+}
+
+pub(super) fn file_not_found(id: &str, name: &str) -> Failure {
+    Failure::not_found(format!("document {id:?} has no file {name:?}")).with_hint("`stemma files` lists them")
+}
+
+pub(super) fn read_range(
+    mut reader: Box<dyn Content>,
+    length: u64,
+    range: Option<ByteRange>,
+) -> Result<AttachmentReader> {
     let (from, end) = match range {
         None => (0, length),
         Some(ByteRange::Suffix(count)) => (length.saturating_sub(count), length),

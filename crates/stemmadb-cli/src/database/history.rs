@@ -2,12 +2,15 @@
 
 use std::time::SystemTime;
 
-use stemmadb::past::{At, Difference, Retention};
-use stemmadb::{Object, Selector, Value};
+use stemmadb::past::{At, Difference, PastRevision, Retention};
+use stemmadb::{Object, Selector, Sequence, Value};
 
 use super::{Database, document_object, durability_of};
 use crate::arguments::DurabilityChoice;
 use crate::failure::Result;
+
+/// Differences as rows.
+pub(crate) type DifferenceRows = Box<dyn Iterator<Item = Result<Object>>>;
 
 impl Database {
     /// The same database, read as of a point in the past.
@@ -18,35 +21,15 @@ impl Database {
 
     /// The stored revisions of a document, the newest first, each with its time and, if requested, its body.
     pub(crate) fn revisions(&self, id: &str, with_bodies: bool) -> Result<Vec<Object>> {
-        let revisions = self.inner.history().revisions(id)?.into_iter();
-        let row = |revision: stemmadb::past::PastRevision| {
-            let mut row = Object::new();
-            row.insert("seq", Value::from(revision.sequence.get()));
-            row.insert("time", revision.time.map_or(Value::Null, |time| Value::from(format_time(time))));
-            row.insert("rev", revision.document.revision().to_string());
-            row.insert("deleted", revision.document.is_deleted());
-            if let Some(author) = revision.author {
-                row.insert("author", author);
-            }
-            if with_bodies {
-                row.insert("doc", Value::Object(document_object(&revision.document)?));
-            }
-            Ok(row)
-        };
-        revisions.map(row).collect()
+        revision_rows(self.inner.history().revisions(id)?, with_bodies)
     }
 
     /// The differences between two points in the past.
-    pub(crate) fn differences(
-        &self,
-        from: At,
-        to: Option<At>,
-        selector: Option<&Value>,
-    ) -> Result<impl Iterator<Item = Result<Object>> + use<>> {
+    pub(crate) fn differences(&self, from: At, to: Option<At>, selector: Option<&Value>) -> Result<DifferenceRows> {
         let selector = selector.map(Selector::parse).transpose()?;
         let to = to.unwrap_or(At::Sequence(self.inner.sequence()));
         let differences = self.inner.history().differences(from, to, selector.as_ref())?;
-        Ok(differences.map(|difference| difference_row(&difference?)))
+        Ok(Box::new(differences.map(|difference| difference_row(&difference?))))
     }
 
     /// Writes the last revision of a deleted document again; returns the new revision.
@@ -86,22 +69,70 @@ impl Database {
     }
 
     /// What is kept of the past.
-    pub(crate) fn history_settings(&self) -> Object {
+    pub(crate) fn history_settings(&self) -> Result<Object> {
         let history = self.inner.history();
+        Ok(KeptHistory {
+            retention: history.retention(),
+            prefixes: history.prefixes(),
+            pins: history.pins(),
+            oldest: history.oldest(),
+            newest: self.inner.sequence(),
+            bytes: history.byte_count(),
+        }
+        .row())
+    }
+
+    /// The newest sequence.
+    pub(crate) fn newest(&self) -> Result<u64> {
+        Ok(self.inner.sequence().get())
+    }
+}
+
+/// What is kept of the past.
+pub(super) struct KeptHistory {
+    pub(super) retention: Retention,
+    pub(super) prefixes: Vec<(String, Retention)>,
+    pub(super) pins: Vec<(String, Sequence)>,
+    pub(super) oldest: Sequence,
+    pub(super) newest: Sequence,
+    pub(super) bytes: u64,
+}
+
+impl KeptHistory {
+    pub(super) fn row(self) -> Object {
         let prefixes: Object =
-            history.prefixes().into_iter().map(|(prefix, kept)| (prefix, Value::from(retention_text(kept)))).collect();
-        let pins: Object = history.pins().into_iter().map(|(name, at)| (name, Value::from(at.get()))).collect();
+            self.prefixes.into_iter().map(|(prefix, kept)| (prefix, Value::from(retention_text(kept)))).collect();
+        let pins: Object = self.pins.into_iter().map(|(name, at)| (name, Value::from(at.get()))).collect();
         let mut row = Object::new();
-        row.insert("keep", retention_text(history.retention()));
+        row.insert("keep", retention_text(self.retention));
         if !prefixes.is_empty() {
             row.insert("prefixes", Value::Object(prefixes));
         }
-        row.insert("oldest", Value::from(history.oldest().get()));
-        row.insert("newest", Value::from(self.inner.sequence().get()));
-        row.insert("history_bytes", Value::from(history.byte_count()));
+        row.insert("oldest", Value::from(self.oldest.get()));
+        row.insert("newest", Value::from(self.newest.get()));
+        row.insert("history_bytes", Value::from(self.bytes));
         row.insert("pins", Value::Object(pins));
         row
     }
+}
+
+/// The stored revisions of a document as rows.
+pub(super) fn revision_rows(revisions: Vec<PastRevision>, with_bodies: bool) -> Result<Vec<Object>> {
+    let row = |revision: PastRevision| {
+        let mut row = Object::new();
+        row.insert("seq", Value::from(revision.sequence.get()));
+        row.insert("time", revision.time.map_or(Value::Null, |time| Value::from(format_time(time))));
+        row.insert("rev", revision.document.revision().to_string());
+        row.insert("deleted", revision.document.is_deleted());
+        if let Some(author) = revision.author {
+            row.insert("author", author);
+        }
+        if with_bodies {
+            row.insert("doc", Value::Object(document_object(&revision.document)?));
+        }
+        Ok(row)
+    };
+    revisions.into_iter().map(row).collect()
 }
 
 fn retention_text(retention: Retention) -> String {
@@ -115,7 +146,7 @@ fn retention_text(retention: Retention) -> String {
     }
 }
 
-fn difference_row(difference: &Difference) -> Result<Object> {
+pub(super) fn difference_row(difference: &Difference) -> Result<Object> {
     let mut row = Object::new();
     row.insert("_id", difference.id().as_str());
     match difference {

@@ -15,12 +15,11 @@ pub(crate) struct NewIndex<'a> {
     pub(crate) name: Option<&'a str>,
 }
 
-/// Declared indexes.
-impl Database {
-    /// Declares and builds an index; returns its row as [`Database::indexes`] lists it.
-    pub(crate) fn create_index(&self, new: &NewIndex<'_>, progress: &Progress) -> Result<Object> {
+impl NewIndex<'_> {
+    /// The library's form.
+    pub(super) fn index(&self) -> Result<Index> {
         let mut index: Option<Index> = None;
-        for path in &new.paths {
+        for path in &self.paths {
             let (path, descending) = path.strip_prefix('-').map_or((*path, false), |path| (path, true));
             let with = match (index, descending) {
                 (None, false) => Index::on(path),
@@ -28,18 +27,27 @@ impl Database {
                 (Some(index), false) => index.then(path),
                 (Some(index), true) => index.then_descending(path),
             };
-            index = Some(match new.collation {
+            index = Some(match self.collation {
                 Some(language) => with.collated(language),
                 None => with,
             });
         }
         let mut index = index.ok_or_else(|| Failure::usage("an index needs at least one field"))?;
-        if new.is_unique {
+        if self.is_unique {
             index = index.unique();
         }
-        if let Some(name) = new.name {
+        if let Some(name) = self.name {
             index = index.named(name);
         }
+        Ok(index)
+    }
+}
+
+/// Declared indexes.
+impl Database {
+    /// Declares and builds an index; returns its row as [`Database::indexes`] lists it.
+    pub(crate) fn create_index(&self, new: &NewIndex<'_>, progress: &Progress) -> Result<Object> {
+        let index = new.index()?;
         let name = index.name();
         self.inner
             .indexes()
@@ -54,12 +62,12 @@ impl Database {
     }
 
     /// Lists the declared indexes, one row each.
-    pub(crate) fn indexes(&self) -> Vec<Object> {
-        self.inner.indexes().list().iter().map(index_row).collect()
+    pub(crate) fn indexes(&self) -> Result<Vec<Object>> {
+        Ok(self.inner.indexes().list().iter().map(index_row).collect())
     }
 }
 
-fn index_row(index: &IndexInfo) -> Object {
+pub(super) fn index_row(index: &IndexInfo) -> Object {
     let path = |path: &stemmadb::IndexPath| {
         let sign = if path.is_descending() { "-" } else { "" };
         Value::from(format!("{sign}{}", path.path()))

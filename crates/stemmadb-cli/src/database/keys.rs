@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stemmadb::handles::KeyCondition;
+use stemmadb::handles::{KeyCondition, KeyWrite};
 use stemmadb::{Keys, Object, Value};
 
 use super::{Database, durability_of};
@@ -40,14 +40,7 @@ impl Database {
     ) -> Result<Option<Value>> {
         let keys = self.keys_to_write(namespace, durability)?;
         let written = keys.set_if(key, &set.value, &set.condition, set.time)?;
-        match (written.was_set, written.previous) {
-            (true, previous) => Ok(previous),
-            (false, None) => Err(key_not_found(namespace, key)),
-            (false, Some(value)) => {
-                Err(Failure::not_found(format!("the key {key:?} has the value {}", value.to_json()))
-                    .with_hint("it was not changed"))
-            }
-        }
+        previous_value(written, namespace, key)
     }
 
     /// Removes a key.
@@ -76,11 +69,26 @@ impl Database {
 
     /// The keys that begin with `prefix`, with their values.
     pub(crate) fn list_keys(&self, namespace: &str, prefix: &str) -> Result<Vec<Object>> {
-        let all = self.keys(namespace)?.all::<Value>()?.into_iter().filter(|(key, _)| key.starts_with(prefix));
-        Ok(all.map(|(key, value)| [("key", Value::from(key)), ("value", value)].into_iter().collect()).collect())
+        Ok(key_rows(self.keys(namespace)?.all::<Value>()?, prefix))
     }
 }
 
-fn key_not_found(namespace: &str, key: &str) -> Failure {
+/// The previous value of a key that was set.
+pub(super) fn previous_value(written: KeyWrite, namespace: &str, key: &str) -> Result<Option<Value>> {
+    match (written.was_set, written.previous) {
+        (true, previous) => Ok(previous),
+        (false, None) => Err(key_not_found(namespace, key)),
+        (false, Some(value)) => Err(Failure::not_found(format!("the key {key:?} has the value {}", value.to_json()))
+            .with_hint("it was not changed")),
+    }
+}
+
+/// The keys that begin with `prefix` as rows.
+pub(super) fn key_rows(all: Vec<(String, Value)>, prefix: &str) -> Vec<Object> {
+    let all = all.into_iter().filter(|(key, _)| key.starts_with(prefix));
+    all.map(|(key, value)| [("key", Value::from(key)), ("value", value)].into_iter().collect()).collect()
+}
+
+pub(super) fn key_not_found(namespace: &str, key: &str) -> Failure {
     Failure::not_found(format!("there is no key {key:?} in the namespace {namespace:?}"))
 }

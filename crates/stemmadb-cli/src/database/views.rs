@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use stemmadb::{Access, DeclaredView, Object, Value};
 
-use super::{Database, document_object};
+use super::{Database, ServerDatabase, document_object};
 use crate::failure::Result;
 
 /// A view query.
@@ -35,6 +35,46 @@ pub(crate) enum ViewOutput {
     Groups(Option<usize>),
     /// One reduced value for all rows.
     Reduced,
+}
+
+/// Runs a query of a view, embedded or remote, and visits its rows.
+macro_rules! run_query {
+    ($query:expr, $request:ident, $visit:ident) => {{
+        let (request, visit) = ($request, $visit);
+        let query = $query.access(request.access).skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
+        let query = if request.descending { query.descending() } else { query };
+        let query = match &request.keys {
+            ViewKeys::Exact(keys) => query.keys(keys),
+            ViewKeys::Prefix(prefix) => query.prefix(prefix),
+            ViewKeys::Range(from, to) => {
+                let bound = |key: &Option<Value>| key.clone().map_or(Bound::Unbounded, Bound::Included);
+                query.range((bound(from), bound(to)))
+            }
+        };
+        let pair = |key: Value, value: Value| [("key", key), ("value", value)].into_iter().collect::<Object>();
+        match request.output {
+            ViewOutput::Reduced => visit([("value", query.reduce()?.unwrap_or(Value::Null))].into_iter().collect()),
+            ViewOutput::Groups(None) => {
+                query.group()?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
+            }
+            ViewOutput::Groups(Some(level)) => {
+                query.group_level(level)?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
+            }
+            ViewOutput::Rows { documents } => {
+                let query = if documents { query.with_documents() } else { query };
+                query.rows()?.try_for_each(|row| {
+                    let row = row?;
+                    let mut object: Object = [("id", Value::from(row.id.as_str()))].into_iter().collect();
+                    object.extend(pair(row.key, row.value));
+                    if documents {
+                        let document = row.document.map(|document| document_object(&document)).transpose()?;
+                        object.insert("doc", document.map_or(Value::Null, Value::from));
+                    }
+                    visit(object)
+                })
+            }
+        }
+    }};
 }
 
 impl Database {
@@ -70,43 +110,28 @@ impl Database {
         request: &ViewRequest,
         visit: &mut dyn FnMut(Object) -> Result<()>,
     ) -> Result<()> {
-        let view = self.inner.views().open(name)?;
-        let query = view.query().access(request.access).skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
-        let query = if request.descending { query.descending() } else { query };
+        let query = self.inner.views().open(name)?.query();
         let query = match &self.past {
             Some(past) => query.as_of(past),
             None => query,
         };
-        let query = match &request.keys {
-            ViewKeys::Exact(keys) => query.keys(keys),
-            ViewKeys::Prefix(prefix) => query.prefix(prefix),
-            ViewKeys::Range(from, to) => {
-                let bound = |key: &Option<Value>| key.clone().map_or(Bound::Unbounded, Bound::Included);
-                query.range((bound(from), bound(to)))
-            }
+        run_query!(query, request, visit)
+    }
+}
+
+impl ServerDatabase {
+    /// Runs a view query and calls `visit` with each result row.
+    pub(crate) fn query_view(
+        &self,
+        name: &str,
+        request: &ViewRequest,
+        visit: &mut dyn FnMut(Object) -> Result<()>,
+    ) -> Result<()> {
+        let query = self.database.views().open(name)?.query();
+        let query = match self.past {
+            Some(past) => query.as_of(past),
+            None => query,
         };
-        let pair = |key: Value, value: Value| [("key", key), ("value", value)].into_iter().collect::<Object>();
-        match request.output {
-            ViewOutput::Reduced => visit([("value", query.reduce()?.unwrap_or(Value::Null))].into_iter().collect()),
-            ViewOutput::Groups(None) => {
-                query.group()?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
-            }
-            ViewOutput::Groups(Some(level)) => {
-                query.group_level(level)?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
-            }
-            ViewOutput::Rows { documents } => {
-                let query = if documents { query.with_documents() } else { query };
-                query.rows()?.try_for_each(|row| {
-                    let row = row?;
-                    let mut object: Object = [("id", Value::from(row.id.as_str()))].into_iter().collect();
-                    object.extend(pair(row.key, row.value));
-                    if documents {
-                        let document = row.document.map(|document| document_object(&document)).transpose()?;
-                        object.insert("doc", document.map_or(Value::Null, Value::from));
-                    }
-                    visit(object)
-                })
-            }
-        }
+        run_query!(query, request, visit)
     }
 }

@@ -25,6 +25,29 @@ pub(crate) enum Transport {
     Unix,
 }
 
+/// Defines a test for each transport.
+#[allow(unused_macros, reason = "each test program uses a part")]
+macro_rules! conformance {
+    ($($name:ident)+) => {
+        conformance!(@ embedded Embedded $($name)+);
+        conformance!(@ tcp Tcp $($name)+);
+        conformance!(@ packed Packed $($name)+);
+        conformance!(@ tls Tls $($name)+);
+        #[cfg(unix)]
+        conformance!(@ unix Unix $($name)+);
+    };
+    (@ $module:ident $transport:ident $($name:ident)+) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                crate::support::with_database(crate::support::Transport::$transport, super::$name);
+            })+
+        }
+    };
+}
+#[allow(unused_imports, reason = "each test program uses a part")]
+pub(crate) use conformance;
+
 /// A server that ends with the test.
 pub(crate) struct TestServer {
     runtime: tokio::runtime::Runtime,
@@ -113,6 +136,26 @@ impl TestServer {
     pub(crate) fn options(&self) -> ClientOptions {
         let options = ClientOptions::new().timeout(PATIENCE);
         if self.config.tls.is_some() { options.trust(TlsTrust::File(self.certificate())) } else { options }
+    }
+
+    /// Sends an administrator's request over HTTP; returns the whole answer, which must be a success.
+    pub(crate) fn http(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.server.as_ref().unwrap().address()).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Basic cm9vdDpnZWhlaW0=\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        answer
+    }
+
+    /// Sets the administrators and members of a database.
+    pub(crate) fn set_security(&self, database: &str, security: &stemmadb::Value) {
+        self.http("PUT", &format!("/{database}/_security"), &security.to_json());
     }
 
     /// A client of the administrator.

@@ -7,14 +7,23 @@ mod multipart;
 mod requests;
 #[cfg(test)]
 mod tests;
+#[cfg(unix)]
+mod wire;
 
 #[cfg(test)]
 pub(crate) use multipart::SlowReader;
 pub use multipart::multipart;
 pub use requests::requests;
+#[cfg(unix)]
+pub use wire::wire;
 
 /// A fuzz target; its argument is the fuzzer's input.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the name of their corpus.
-pub const TARGETS: [(&str, Target); 2] = [("multipart", multipart), ("requests", requests)];
+pub const TARGETS: &[(&str, Target)] = &[
+    ("multipart", multipart),
+    ("requests", requests),
+    #[cfg(unix)]
+    ("wire", wire),
+];

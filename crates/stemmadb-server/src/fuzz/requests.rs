@@ -138,16 +138,7 @@ impl FuzzedServer {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let directory = tempfile::tempdir().expect("a directory for temporary files");
-        let config = Config {
-            address: ([127, 0, 0, 1], 0).into(),
-            administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
-            durability: Durability::None,
-            jwt_keys: vec![JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: KEY.to_vec() }],
-            // No connections to other servers, and no other processes.
-            replicator: Replicator { hosts: vec!["nowhere.invalid".to_owned()], ..Replicator::default() },
-            scripts: Some(WorkerCommand { program: PathBuf::from("/nonexistent"), arguments: Vec::new() }),
-            ..Config::new(directory.path())
-        };
+        let config = config(directory.path());
         let server = runtime.block_on(Server::start(config)).expect("a server");
         let served = FuzzedServer { runtime, server, count: 0, _directory: directory };
         let file = r#"{"_attachments":{"f":{"data":"YQ==","content_type":"text/plain"}},"a":[1,{"b":2}]}"#;
@@ -190,7 +181,21 @@ impl FuzzedServer {
     }
 }
 
-fn token() -> String {
+/// The configuration of a server with an administrator, without scripts and other servers.
+pub(super) fn config(directory: &std::path::Path) -> Config {
+    Config {
+        address: ([127, 0, 0, 1], 0).into(),
+        administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
+        durability: Durability::None,
+        jwt_keys: vec![JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: KEY.to_vec() }],
+        // No connections to other servers, and no other processes.
+        replicator: Replicator { hosts: vec!["nowhere.invalid".to_owned()], ..Replicator::default() },
+        scripts: Some(WorkerCommand { program: PathBuf::from("/nonexistent"), arguments: Vec::new() }),
+        ..Config::new(directory)
+    }
+}
+
+pub(super) fn token() -> String {
     let claims = serde_json::json!({"sub": "admin", "exp": 4_000_000_000_u64, "_couchdb.roles": ["_admin"]});
     let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
     jsonwebtoken::encode(&header, &claims, &jsonwebtoken::EncodingKey::from_secret(KEY)).expect("a token")

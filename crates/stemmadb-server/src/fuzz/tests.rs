@@ -8,7 +8,7 @@ use super::TARGETS;
 
 #[test]
 fn corpora_cause_no_fault() {
-    for (name, target) in TARGETS {
+    for &(name, target) in TARGETS {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
         testing::replay(&corpus, target).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
@@ -16,7 +16,7 @@ fn corpora_cause_no_fault() {
 
 #[test]
 fn random_bytes_cause_no_fault() {
-    for (name, target) in TARGETS {
+    for &(name, target) in TARGETS {
         for run in 0..60 {
             println!("{name} {run}");
             let mut random = Random::new(run);

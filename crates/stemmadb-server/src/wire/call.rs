@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, UNIX_EPOCH};
 
+use stemmadb::past::At;
 use stemmadb::{Error, Object, Revision, Sequence, Snapshot, Value};
 use stemmadb_wire::{Encoding, FrameKind, Request, write_frame};
 
@@ -60,8 +62,8 @@ impl Call<'_> {
             let user = self.identity.user.name.as_deref();
             return self.server.snapshots.get(number, self.request.database, user).map(Some);
         }
-        match self.optional_number("as_of")? {
-            Some(sequence) => Ok(Some(served.database().as_of(Sequence::new(sequence))?)),
+        match self.arguments.get("as_of") {
+            Some(_) => Ok(Some(served.database().as_of(self.point("as_of")?)?)),
             None => Ok(None),
         }
     }
@@ -79,9 +81,23 @@ impl Call<'_> {
         rights::check(self.server, &identity, rights, self.request.database, None)
     }
 
-    /// Lets another thread read the connection, because this request lasts long.
-    pub(super) fn release_reading(&self) {
-        self.connection.hand_over(self.role);
+    /// Takes a credit of the request's stream; waits until the client grants one.
+    ///
+    /// # Errors
+    /// `Stopped` if the request is cancelled, or the client stops reading.
+    pub(super) fn take_credit(&self) -> Result<()> {
+        self.running.refuse_if_cancelled()?;
+        if self.running.try_take_credit() {
+            return Ok(());
+        }
+        // The credit arrives on this connection, which another thread has to read.
+        self.release_reading();
+        self.running.take_credit(self.server.state.config.wire.idle_timeout)
+    }
+
+    /// Lets another thread read the connection, because this request lasts long. Returns whether one does.
+    pub(super) fn release_reading(&self) -> bool {
+        self.connection.hand_over(self.role)
     }
 
     pub(super) fn encoding(&self) -> Encoding {
@@ -117,6 +133,23 @@ impl Call<'_> {
             None => Ok(&[]),
             Some(value) => Ok(value.as_array().ok_or_else(|| missing(name, "no array"))?),
         }
+    }
+
+    /// An array of strings.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<String>> {
+        let texts = self.list(name)?.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>();
+        texts.ok_or_else(|| missing(name, "no array of strings").into())
+    }
+
+    /// A point in the past: a sequence, `{"time_us": …}` or `{"ago_us": …}`.
+    pub(super) fn point(&self, name: &str) -> Result<At> {
+        let value = self.arguments.get(name).ok_or_else(|| missing(name, "missing"))?;
+        if let Some(sequence) = value.as_u64() {
+            return Ok(At::Sequence(Sequence::new(sequence)));
+        }
+        let duration = |field| value.get(field).and_then(Value::as_u64).map(Duration::from_micros);
+        let time = duration("time_us").map(|time| At::Time(UNIX_EPOCH + time));
+        time.or(duration("ago_us").map(At::Ago)).ok_or_else(|| missing(name, "no point in the past").into())
     }
 
     /// How documents are written for this client.

@@ -182,12 +182,14 @@ impl Connection {
         self.end();
     }
 
-    /// Gives the reading role to another thread, if the thread with the role `number` still has it.
-    pub(super) fn hand_over(self: &Arc<Self>, number: u64) {
+    /// Gives the reading role to another thread, if the thread with the role `number` still has it. Returns whether
+    /// another thread reads now.
+    pub(super) fn hand_over(self: &Arc<Self>, number: u64) -> bool {
         let mut role = self.role.lock();
         if role.number == number && role.busy_since.is_some() {
             self.hand_over_locked(&mut role);
         }
+        role.number != number
     }
 
     fn hand_over_locked(self: &Arc<Self>, role: &mut ReadingRole) {
@@ -300,6 +302,12 @@ impl Connection {
                 let count = frame.payload.try_into().map(u32::from_le_bytes).ok()?;
                 if let Some(running) = running() {
                     running.grant(count);
+                }
+            }
+            FrameKind::Data => {
+                if running().is_some_and(|running| !running.add_chunk(frame.payload)) {
+                    self.send_error(0, &Error::invalid("the client sent more of a file than it was granted"));
+                    return None;
                 }
             }
             _ => {

@@ -84,6 +84,17 @@ impl<'a> RowStream<'a> {
         if self.rows.len() >= CHUNK_BYTES { self.send() } else { Ok(()) }
     }
 
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// As [`RowStream::add`].
+    pub(super) fn add_value(&mut self, row: &Value) -> Result<()> {
+        self.add(|encoding, out| {
+            encoding.write(row, out);
+            Ok(())
+        })
+    }
+
     /// Sends the rows so far, if there are any.
     ///
     /// # Errors
@@ -92,13 +103,7 @@ impl<'a> RowStream<'a> {
         if self.count == 0 {
             return Ok(());
         }
-        let running = self.call.running;
-        running.refuse_if_cancelled()?;
-        if !running.try_take_credit() {
-            // The credit arrives on this connection, which another thread has to read.
-            self.call.release_reading();
-            running.take_credit(self.call.server.state.config.wire.idle_timeout)?;
-        }
+        self.call.take_credit()?;
         let mut bytes = Vec::with_capacity(self.rows.len() + 32);
         write_frame(&mut bytes, FrameKind::Item, self.call.id, |out| self.write_array(out));
         (self.rows, self.count) = (Vec::new(), 0);

@@ -1,10 +1,11 @@
-//! A request that is being executed: its cancellation, and the credit of its stream.
+//! A request that is being executed: its cancellation, the credit of its stream, and the chunks that it receives.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use stemmadb::{Cancellation, Error};
-use stemmadb_wire::CREDIT;
+use stemmadb_wire::{CREDIT, DATA_BYTES_MAX};
 
 use super::failure::Result;
 
@@ -18,11 +19,13 @@ pub(super) struct Running {
 struct StreamState {
     /// The frames that may be sent.
     credit: u32,
+    /// The chunks that the client sent and the request has not taken.
+    chunks: VecDeque<Vec<u8>>,
 }
 
 impl Running {
     pub(super) fn new() -> Self {
-        let state = Mutex::new(StreamState { credit: CREDIT });
+        let state = Mutex::new(StreamState { credit: CREDIT, chunks: VecDeque::new() });
         Running { cancellation: Cancellation::new(), state, changed: Condvar::new() }
     }
 
@@ -62,6 +65,35 @@ impl Running {
         }
         state.credit -= 1;
         Ok(())
+    }
+
+    /// Adds a chunk that the client sent. Returns false if it sent more than it was granted.
+    pub(super) fn add_chunk(&self, chunk: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        if state.chunks.len() >= CREDIT as usize || chunk.len() > DATA_BYTES_MAX {
+            return false;
+        }
+        state.chunks.push_back(chunk.to_vec());
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits for the next chunk; an empty one is the last.
+    ///
+    /// # Errors
+    /// `Stopped` if the request is cancelled, or the client sends nothing for `timeout`.
+    pub(super) fn next_chunk(&self, timeout: Duration) -> Result<Vec<u8>, Error> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.state.lock();
+        loop {
+            self.refuse_if_cancelled().map_err(|error| error.0)?;
+            if let Some(chunk) = state.chunks.pop_front() {
+                return Ok(chunk);
+            }
+            if self.changed.wait_until(&mut state, deadline).timed_out() && state.chunks.is_empty() {
+                return Err(Error::stopped("the client stopped sending the file"));
+            }
+        }
     }
 
     /// # Errors

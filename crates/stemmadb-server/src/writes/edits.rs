@@ -6,7 +6,7 @@ use super::write::{WriteOptions, validate_documents};
 use crate::auth::USERS_DATABASE;
 use crate::design::Validators;
 use crate::directory::ServedDatabase;
-use crate::documents::IncomingDocument;
+use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::error::{Failure, Result};
 
 /// The result of one edit: an error of the library, or a refusal of the server.
@@ -31,6 +31,12 @@ impl EditError {
 /// How often an update of parts of a document is attempted while other writers change the document.
 const ATTEMPTS_MAX: usize = 100;
 
+/// Whether edits may be refused by more than the library's own rules.
+pub(crate) fn needs_validation(served: &ServedDatabase, edits: &[Edit]) -> bool {
+    let has_rules = served.extension::<Validators>().may_exist() || served.name() == USERS_DATABASE;
+    has_rules || served.is_partitioned() || edits.iter().any(|edit| edit.id().as_str().starts_with('_'))
+}
+
 /// Validates edits. An update of parts of a document becomes the replacement of the body that was read.
 ///
 /// # Errors
@@ -40,15 +46,13 @@ pub(crate) fn prepare_edits(
     edits: Vec<Edit>,
     options: &WriteOptions,
 ) -> Result<Vec<Result<Edit, EditError>>> {
-    let validators = served.extension::<Validators>();
-    let is_plain = !validators.may_exist() && served.name() != USERS_DATABASE && !served.is_partitioned();
-    if is_plain && edits.iter().all(|edit| !edit.id().as_str().starts_with('_')) {
+    if !needs_validation(served, &edits) {
         return Ok(edits.into_iter().map(Ok).collect());
     }
     let mut prepared = Vec::with_capacity(edits.len());
     let (mut positions, mut documents, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
     for edit in edits {
-        match resolved(served, edit).and_then(|edit| Ok((incoming(&edit)?, edit))) {
+        match resolved(served, edit).and_then(|edit| Ok((incoming(served, &edit)?, edit))) {
             Ok((document, edit)) => {
                 positions.push(prepared.len());
                 documents.push(document);
@@ -82,7 +86,10 @@ fn resolved(served: &ServedDatabase, edit: Edit) -> Result<Edit, EditError> {
 }
 
 /// The document that validation functions see.
-fn incoming(edit: &Edit) -> Result<IncomingDocument, EditError> {
+fn incoming(served: &ServedDatabase, edit: &Edit) -> Result<IncomingDocument, EditError> {
+    if let Edit::Attach { id, revision, .. } | Edit::Detach { id, revision, .. } = edit {
+        return with_changed_files(served, edit, id.as_str(), *revision).map_err(EditError::Library);
+    }
     let (revision, deleted, body) = match edit {
         Edit::Insert { body, .. } | Edit::Upsert { body, .. } => (None, false, body.clone()),
         Edit::Replace { revision, body, .. } => (Some(*revision), false, body.clone()),
@@ -94,6 +101,38 @@ fn incoming(edit: &Edit) -> Result<IncomingDocument, EditError> {
         return Err(EditError::Library(stemmadb::Error::invalid(format!("`{id}` is a local document"))));
     }
     Ok(IncomingDocument { id: Some(id.to_owned()), revision, deleted, body, ..IncomingDocument::default() })
+}
+
+/// The document that validation functions see if a file is attached or removed.
+fn with_changed_files(
+    served: &ServedDatabase,
+    edit: &Edit,
+    id: &str,
+    revision: Revision,
+) -> stemmadb::Result<IncomingDocument> {
+    let read = served.database().get_revision(id, &revision)?;
+    let read = read.ok_or_else(|| stemmadb::Error::conflict(format!("document `{id}` is not at {revision}")))?;
+    let changed = match edit {
+        Edit::Attach { name, .. } | Edit::Detach { name, .. } => name.as_str(),
+        _ => "",
+    };
+    let kept = read.attachments()?.into_iter().filter(|file| file.name != changed);
+    let stub = |file: stemmadb::Attachment| (file.name, file.content_type, IncomingContent::Stub);
+    let added = match edit {
+        Edit::Attach { name, content_type, content, .. } => {
+            let content = IncomingContent::Stored { blob: content.clone(), md5: [0; 16] };
+            Some((name.clone(), content_type.clone(), content))
+        }
+        _ => None,
+    };
+    let file = |(name, content_type, content)| IncomingFile { name, content_type, revpos: None, content };
+    Ok(IncomingDocument {
+        id: Some(id.to_owned()),
+        revision: Some(revision),
+        body: read.value()?,
+        files: kept.map(stub).chain(added).map(file).collect(),
+        ..IncomingDocument::default()
+    })
 }
 
 fn with_body(edit: Edit, new_body: Value) -> Edit {

@@ -24,6 +24,13 @@ pub struct PastRevision {
     pub author: Option<String>,
 }
 
+impl PastRevision {
+    /// A revision that was read elsewhere, such as by a server.
+    pub fn new(document: Document, sequence: Sequence, time: Option<SystemTime>, author: Option<String>) -> Self {
+        PastRevision { document, sequence, time, author }
+    }
+}
+
 /// The stored revisions of a document, the newest first.
 pub(crate) fn past_revisions(store: &Store, id: &str) -> Result<Vec<PastRevision>> {
     let snapshot = store.snapshot()?;

@@ -117,7 +117,8 @@ impl Schema {
         })
     }
 
-    pub(crate) fn is_for_new_writes(&self) -> bool {
+    /// Whether it applies to future writes only.
+    pub fn is_for_new_writes(&self) -> bool {
         self.is_for_new_writes
     }
 

@@ -65,6 +65,14 @@ pub struct ViewInfo {
     pub progress: Option<Progress>,
 }
 
+impl ViewInfo {
+    /// What another process, such as a server, knows of a view without mapping errors.
+    pub fn new(name: &str, row_count: u64, sequence: Sequence, progress: Option<Progress>) -> Self {
+        let (failed_count, failures) = (0, Vec::new());
+        ViewInfo { name: name.to_owned(), row_count, failed_count, failures, sequence, progress }
+    }
+}
+
 /// Maximum number of mapping errors reported.
 const FAILURES_MAX: usize = 10;
 

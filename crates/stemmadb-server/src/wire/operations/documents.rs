@@ -23,7 +23,7 @@ pub(super) fn get_revision(call: &Call<'_>) -> Result<Vec<u8>> {
     reply(call, served.database().get_revision(id, &revision(call.text("rev")?)?)?)
 }
 
-fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u8>> {
+pub(super) fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u8>> {
     let Some(document) = document else { return Ok(call.reply(&Value::Null)) };
     let mut written = Ok(());
     let bytes = call.reply_with(|out| written = write_document(&document, call.encoding(), out));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use stemmadb::{Change, DeltaEvent, Error, Object, Query, Selector, Sequence, Value};
+use stemmadb::{Change, DeltaEvent, Error, Object, PathChange, PathEvent, Query, Selector, Sequence, Value};
 use stemmadb_wire::{FrameKind, write_frame};
 
 use super::super::call::{Call, object};
@@ -19,13 +19,9 @@ fn since(call: &Call<'_>) -> Result<Sequence> {
     Ok(Sequence::new(call.optional_number("since")?.unwrap_or(0)))
 }
 
-fn ids(call: &Call<'_>) -> Result<Option<Vec<String>>> {
-    if call.arguments.get("ids").is_none() {
-        return Ok(None);
-    }
-    let id = |id: &Value| id.as_str().map(str::to_owned);
-    let ids = call.list("ids")?.iter().map(id).collect::<Option<Vec<_>>>();
-    Ok(Some(ids.ok_or_else(|| Error::invalid("`ids` is an array of strings"))?))
+/// The strings of an argument that may be absent.
+fn optional_texts(call: &Call<'_>, name: &str) -> Result<Option<Vec<String>>> {
+    call.arguments.get(name).map(|_| call.texts(name)).transpose()
 }
 
 fn selector(call: &Call<'_>) -> Result<Option<Selector>> {
@@ -49,13 +45,6 @@ fn change_value(change: &Change) -> Result<Value> {
     Ok(Value::Object(row))
 }
 
-fn add(rows: &mut RowStream<'_>, row: &Value) -> Result<()> {
-    rows.add(|encoding, out| {
-        encoding.write(row, out);
-        Ok(())
-    })
-}
-
 /// Streams the changes after a sequence, up to the newest.
 pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::Changes, None)?;
@@ -66,8 +55,11 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
     if call.flag("descending") {
         changes = changes.descending(true);
     }
-    if let Some(ids) = ids(call)? {
+    if let Some(ids) = optional_texts(call, "ids")? {
         changes = changes.ids(ids);
+    }
+    if let Some(patterns) = optional_texts(call, "paths")? {
+        changes = changes.paths(patterns)?;
     }
     if let Some(selector) = selector(call)? {
         changes = changes.selector(&selector)?;
@@ -75,7 +67,7 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
     let last = changes.last_sequence();
     let mut rows = RowStream::new(call);
     for change in changes.run() {
-        add(&mut rows, &change_value(&change?)?)?;
+        rows.add_value(&change_value(&change?)?)?;
     }
     Ok(rows.finish(&[("last", last.get().into())]))
 }
@@ -109,8 +101,11 @@ impl Heartbeat {
 pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::Changes, None)?;
     let mut subscription = served.database().subscribe(since(call)?).documents(call.flag("documents"));
-    if let Some(ids) = ids(call)? {
+    if let Some(ids) = optional_texts(call, "ids")? {
         subscription = subscription.ids(ids);
+    }
+    if let Some(patterns) = optional_texts(call, "paths")? {
+        subscription = subscription.paths(patterns)?;
     }
     if let Some(selector) = selector(call)? {
         subscription = subscription.selector(&selector)?;
@@ -123,24 +118,76 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
             heartbeat.check(call, &served, RightsOf::Changes)?;
             continue;
         };
-        add(&mut rows, &change_value(&change)?)?;
+        rows.add_value(&change_value(&change)?)?;
         // What is there already is sent together.
         while let Some(change) = subscription.next_within(Duration::ZERO)? {
-            add(&mut rows, &change_value(&change)?)?;
+            rows.add_value(&change_value(&change)?)?;
         }
         rows.send()?;
         heartbeat.0 = Instant::now();
     }
 }
 
+/// A permit to hold a live query or path subscription.
+///
+/// # Errors
+/// `Unavailable` if there are too many.
+fn watch_permit(call: &Call<'_>) -> Result<tokio::sync::OwnedSemaphorePermit> {
+    Ok(call.server.state.watches.clone().try_acquire_owned().map_err(|_| {
+        let reason = "The server has as many live queries as limits.watch_count allows.";
+        Failure::unavailable(reason, Duration::from_secs(10))
+    })?)
+}
+
+/// Streams the documents whose values at matching paths change. The first row has the sequence from which on it does.
+pub(super) fn subscribe_paths(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Watch, None)?;
+    let _permit = watch_permit(call)?;
+    let begin = served.database().sequence();
+    let mut subscription = served.database().subscribe_paths(call.texts("patterns")?)?;
+    if let Some(since) = call.optional_number("since")? {
+        subscription = subscription.since(Sequence::new(since))?;
+    }
+    call.release_reading();
+    let mut rows = RowStream::new(call);
+    let mut heartbeat = Heartbeat(Instant::now());
+    rows.add_value(&object([("begin", begin.get().into())]))?;
+    rows.send()?;
+    loop {
+        let Some(change) = subscription.next_within(STREAM_CHECK)? else {
+            heartbeat.check(call, &served, RightsOf::Watch)?;
+            continue;
+        };
+        rows.add_value(&path_change_value(change)?)?;
+        while let Some(change) = subscription.next_within(Duration::ZERO)? {
+            rows.add_value(&path_change_value(change)?)?;
+        }
+        rows.send()?;
+        heartbeat.0 = Instant::now();
+    }
+}
+
+fn path_change_value(change: PathChange) -> Result<Value> {
+    let mut row = Object::new();
+    row.insert("seq", change.sequence.get());
+    row.insert("id", change.id.as_str());
+    if let Some(document) = &change.document {
+        row.insert("document", document_value(document, &document.attachments()?)?);
+    }
+    let event = |event: PathEvent| match event {
+        PathEvent::Added(path) => Value::from_iter(["added".to_owned(), path]),
+        PathEvent::Changed(path) => Value::from_iter(["changed".to_owned(), path]),
+        PathEvent::Removed(path) => Value::from_iter(["removed".to_owned(), path]),
+    };
+    row.insert("paths", change.paths.into_iter().map(event).collect::<Vec<_>>());
+    Ok(Value::Object(row))
+}
+
 /// Streams the result of a query, and then its changes: events, and after those of a transaction a row with its
 /// sequence.
 pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::Watch, None)?;
-    let _permit = call.server.state.watches.clone().try_acquire_owned().map_err(|_| {
-        let reason = "The server has as many live queries as limits.watch_count allows.";
-        Failure::unavailable(reason, Duration::from_secs(10))
-    })?;
+    let _permit = watch_permit(call)?;
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let mut watch = served.database().watch(Query::parse(query)?)?;
     call.release_reading();
@@ -163,9 +210,9 @@ pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
                     object([("removed", id.as_str().into()), ("deleted", deleted.into())])
                 }
             };
-            add(&mut rows, &row)?;
+            rows.add_value(&row)?;
         }
-        add(&mut rows, &object([("seq", delta.sequence().get().into()), ("first", delta.is_first().into())]))?;
+        rows.add_value(&object([("seq", delta.sequence().get().into()), ("first", delta.is_first().into())]))?;
         rows.send()?;
         heartbeat.0 = Instant::now();
     }

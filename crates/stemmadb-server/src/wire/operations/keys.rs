@@ -29,11 +29,7 @@ pub(super) fn list(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::ListKeys, None)?;
     let mut rows = RowStream::new(call);
     for (key, value) in namespace(call, &served)?.all::<Value>()? {
-        let row = Value::Array(vec![key.into(), value]);
-        rows.add(|encoding, out| {
-            encoding.write(&row, out);
-            Ok(())
-        })?;
+        rows.add_value(&Value::Array(vec![key.into(), value]))?;
     }
     Ok(rows.finish(&[]))
 }

@@ -1,11 +1,16 @@
 //! The operations of the protocol: each reads its arguments, checks rights, calls the library and writes frames.
 
 mod databases;
+mod declarations;
 mod documents;
 mod edits;
 mod feeds;
+mod files;
 mod keys;
+mod past;
 mod queries;
+mod transactions;
+mod views;
 
 use stemmadb::Value;
 use stemmadb_wire::Operation;
@@ -27,12 +32,19 @@ pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
         Operation::GetRevision => documents::get_revision(call),
         Operation::Edit => edits::edit(call),
         Operation::Bulk => edits::bulk(call),
-        Operation::Transact => edits::transact(call),
+        Operation::Transact => transactions::transact(call),
+        Operation::UpdateWhere => transactions::update_where(call),
+        Operation::Batch => transactions::batch(call),
+        Operation::ReadFile => files::read(call),
+        Operation::AttachFile => files::attach(call),
         Operation::Find => queries::find(call),
         Operation::Count => queries::count(call),
         Operation::Aggregate => queries::aggregate(call),
         Operation::Distinct => queries::distinct(call),
         Operation::Explain => queries::explain(call),
+        Operation::Summary => queries::summary(call),
+        Operation::Extreme => queries::extreme(call),
+        Operation::GroupBy => queries::group_by(call),
         Operation::OpenSnapshot => queries::open_snapshot(call),
         Operation::CloseSnapshot => queries::close_snapshot(call),
         Operation::KeyGet => keys::get(call),
@@ -43,5 +55,28 @@ pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
         Operation::Changes => feeds::changes(call),
         Operation::Subscribe => feeds::subscribe(call),
         Operation::Watch => feeds::watch(call),
+        Operation::SubscribePaths => feeds::subscribe_paths(call),
+        Operation::ViewDefine => views::define(call),
+        Operation::ViewRemove => views::remove(call),
+        Operation::ViewList => views::list(call),
+        Operation::ViewInfo => views::info(call),
+        Operation::ViewQuery => views::query(call),
+        Operation::IndexCreate => declarations::create_index(call),
+        Operation::IndexRemove => declarations::remove_index(call),
+        Operation::IndexList => declarations::list_indexes(call),
+        Operation::SchemaRequire => declarations::require_schema(call),
+        Operation::SchemaRemove => declarations::remove_schema(call),
+        Operation::SchemaList => declarations::list_schemas(call),
+        Operation::SchemaViolations => declarations::schema_violations(call),
+        Operation::Revisions => past::revisions(call),
+        Operation::DocumentAt => past::document_at(call),
+        Operation::Differences => past::differences(call),
+        Operation::Undelete => past::undelete(call),
+        Operation::Revert => past::revert(call),
+        Operation::Pin => past::pin(call),
+        Operation::Release => past::release(call),
+        Operation::Keep => past::keep(call),
+        Operation::Retention => past::retention(call),
+        Operation::SequenceAt => past::sequence_at(call),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stemmadb::{Aggregation, Error, Find, Query, Value};
+use stemmadb::{Aggregation, Error, Find, Number, Query, Summary, Value};
 
 use super::super::call::{Call, object};
 use super::super::failure::Result;
@@ -78,21 +78,14 @@ pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
             let mut found = find.ids()?;
             for id in found.by_ref() {
                 let id = Value::from(id?.as_str());
-                rows.add(|encoding, out| {
-                    encoding.write(&id, out);
-                    Ok(())
-                })?;
+                rows.add_value(&id)?;
             }
             (found.token()?, found.documents_read())
         }
         "values" => {
             let mut found = find.values()?;
             for value in found.by_ref() {
-                let value = value?;
-                rows.add(|encoding, out| {
-                    encoding.write(&value, out);
-                    Ok(())
-                })?;
+                rows.add_value(&value?)?;
             }
             (found.token()?, found.documents_read())
         }
@@ -115,6 +108,49 @@ pub(super) fn distinct(call: &Call<'_>) -> Result<Vec<u8>> {
     Ok(call.reply(&Value::Array(values)))
 }
 
+/// Count, sum, minimum and maximum of the numbers at a path.
+pub(super) fn summary(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Aggregate, None)?;
+    let summary = find_on(call, &served)?.summary(call.text("path")?)?;
+    Ok(call.reply(&summary_value(&summary)))
+}
+
+fn summary_value(summary: &Summary) -> Value {
+    let number = |number: Option<Number>| number.map_or(Value::Null, Value::Number);
+    object([
+        ("count", summary.count.into()),
+        ("sum", number(summary.sum)),
+        ("min", number(summary.min)),
+        ("max", number(summary.max)),
+    ])
+}
+
+/// The smallest or largest value at a path: an array with it, empty if there is none.
+pub(super) fn extreme(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Aggregate, None)?;
+    let (find, path) = (find_on(call, &served)?, call.text("path")?);
+    let value = if call.flag("largest") { find.max(path)? } else { find.min(path)? };
+    Ok(call.reply(&Value::Array(value.into_iter().collect())))
+}
+
+/// The values at paths: rows of a value and its number of documents, or a summary of the numbers at another path.
+pub(super) fn group_by(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Aggregate, None)?;
+    let groups = find_on(call, &served)?.group_by(call.texts("paths")?);
+    let mut rows = RowStream::new(call);
+    match call.optional_text("summary") {
+        None => {
+            groups.counts()?.into_iter().try_for_each(|(key, count)| rows.add_value(&[key, count.into()].into()))?
+        }
+        Some(path) => {
+            for (key, summary) in groups.summaries(path)? {
+                rows.add_value(&[key, summary_value(&summary)].into())?;
+            }
+        }
+    }
+    Ok(rows.finish(&[]))
+}
+
 /// The rows of an aggregation: an array of groups, each its key and its figures.
 pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::Aggregate, None)?;
@@ -124,12 +160,12 @@ pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
         aggregation = aggregation.time_limit(time);
     }
     let mut rows = RowStream::new(call);
-    for (key, figures) in aggregation.rows(&served.database().snapshot()?)? {
-        let row = object([("key", key), ("figures", Value::Object(figures))]);
-        rows.add(|encoding, out| {
-            encoding.write(&row, out);
-            Ok(())
-        })?;
+    let snapshot = match call.past(&served)? {
+        Some(snapshot) => snapshot,
+        None => served.database().snapshot()?,
+    };
+    for (key, figures) in aggregation.rows(&snapshot)? {
+        rows.add_value(&object([("key", key), ("figures", Value::Object(figures))]))?;
     }
     Ok(rows.finish(&[]))
 }

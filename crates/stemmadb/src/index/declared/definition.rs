@@ -108,6 +108,46 @@ impl Index {
         self
     }
 
+    /// Parses the form that [`Index::to_value`] returns: `on`, an array of paths, each a string or an object of `path`,
+    /// `descending` and `collation`; `name`; `unique`.
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed. Errors of paths and languages are returned when the index is declared.
+    pub fn parse(value: &Value) -> Result<Self> {
+        let malformed = || {
+            Error::invalid("malformed definition of an index")
+                .with_hint(r#"{"on": ["status", {"path": "year", "descending": true}], "unique": true}"#)
+        };
+        let flag = |value: &Value, field: &str| value.get(field).and_then(Value::as_bool).unwrap_or(false);
+        let mut index = Index { paths: Vec::new(), name: None, is_unique: flag(value, FIELD_UNIQUE), error: None };
+        for path in value.get(FIELD_PATHS).and_then(Value::as_array).ok_or_else(malformed)? {
+            let name = path.as_str().or_else(|| path.get(FIELD_PATH)?.as_str()).ok_or_else(malformed)?;
+            index = index.add_path(name, flag(path, FIELD_DESCENDING));
+            if let Some(language) = path.get(FIELD_COLLATION).and_then(Value::as_str) {
+                index = index.collated(language);
+            }
+        }
+        index.name = value.get(FIELD_NAME).and_then(Value::as_str).map(str::to_owned);
+        Ok(index)
+    }
+
+    /// The definition as JSON, for [`Index::parse`].
+    ///
+    /// # Errors
+    /// `Invalid` if a path, the language or the name is malformed.
+    pub fn to_value(&self) -> Result<Value> {
+        let mut value = self.define(0)?.to_value();
+        if let Some(object) = value.as_object_mut() {
+            object.remove(FIELD_NUMBER);
+        }
+        Ok(value)
+    }
+
+    /// The paths, in order.
+    pub fn paths(&self) -> &[IndexPath] {
+        &self.paths
+    }
+
     /// The name of the index.
     pub fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| default_name(&self.paths))
@@ -283,5 +323,23 @@ impl IndexDefinition {
             is_unique: flag(value, FIELD_UNIQUE),
             expiry,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_round_trip_as_json() {
+        let index = Index::on("status").then_descending("year").collated("de").unique().named("by state");
+        let value = index.to_value().unwrap();
+        let parsed = Index::parse(&value).unwrap();
+        assert_eq!((parsed.paths(), parsed.name()), (index.paths(), index.name()));
+        assert_eq!(parsed.to_value().unwrap(), value);
+        let short = Index::parse(&r#"{"on": ["a"]}"#.parse().unwrap()).unwrap();
+        assert_eq!((short.name().as_str(), short.is_unique), ("a", false));
+        assert!(Index::parse(&r#"{"on": [1]}"#.parse().unwrap()).is_err());
+        assert!(Index::parse(&r#"{"on": [".."]}"#.parse().unwrap()).unwrap().to_value().is_err());
     }
 }

@@ -89,6 +89,11 @@ impl GroupBy {
 }
 
 impl GroupPaths {
+    /// The paths, in order.
+    pub fn paths(&self) -> &[String] {
+        &self.0
+    }
+
     fn checked(self) -> Result<Vec<String>> {
         match self.0.len() {
             0 => Err(Error::invalid("there is no path to group by")),

@@ -40,6 +40,11 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// A summary that was computed elsewhere, such as by a server.
+    pub fn new(count: u64, sum: Option<Number>, min: Option<Number>, max: Option<Number>) -> Self {
+        Summary { count, sum, min, max }
+    }
+
     /// Returns the sum as a double divided by the count, or `None` if there is no number.
     pub fn average(&self) -> Option<f64> {
         let sum = self.sum.filter(|_| self.count > 0)?;

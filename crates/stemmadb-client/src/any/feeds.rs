@@ -1,0 +1,81 @@
+//! Feeds of an embedded or remote database.
+
+use std::time::Duration;
+
+use stemmadb::{Change, Delta, PathChange, PathSubscription, Result, Sequence, Subscription, Watch};
+
+use crate::stream::{RemotePathSubscription, RemoteSubscription, RemoteWatch};
+
+/// A subscription to the feed of either database.
+pub enum AnySubscription {
+    /// Of an embedded one.
+    Embedded(Box<Subscription>),
+    /// Of a remote one.
+    Remote(Box<RemoteSubscription>),
+}
+
+impl AnySubscription {
+    /// Waits for the next change. See [`Subscription::next_within`].
+    ///
+    /// # Errors
+    /// Those of [`Subscription::next_within`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>> {
+        match self {
+            AnySubscription::Embedded(feed) => feed.next_within(timeout),
+            AnySubscription::Remote(feed) => feed.next_within(timeout),
+        }
+    }
+}
+
+/// A live query on either database.
+pub enum AnyWatch {
+    /// On an embedded one.
+    Embedded(Box<Watch>),
+    /// On a remote one.
+    Remote(Box<RemoteWatch>),
+}
+
+impl AnyWatch {
+    /// Waits for the next delta. See [`Watch::next_within`].
+    ///
+    /// # Errors
+    /// Those of [`Watch::next_within`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Delta>> {
+        match self {
+            AnyWatch::Embedded(watch) => watch.next_within(timeout),
+            AnyWatch::Remote(watch) => watch.next_within(timeout),
+        }
+    }
+}
+
+/// A subscription to values at paths of either database.
+pub enum AnyPathSubscription {
+    /// Of an embedded one.
+    Embedded(Box<PathSubscription>),
+    /// Of a remote one.
+    Remote(Box<RemotePathSubscription>),
+}
+
+impl AnyPathSubscription {
+    /// Also returns the documents that were written after `since`. See [`PathSubscription::since`].
+    ///
+    /// # Errors
+    /// Those of [`PathSubscription::since`].
+    pub fn since(self, since: Sequence) -> Result<Self> {
+        Ok(match self {
+            AnyPathSubscription::Embedded(feed) => AnyPathSubscription::Embedded(Box::new(feed.since(since)?)),
+            AnyPathSubscription::Remote(feed) => AnyPathSubscription::Remote(Box::new(feed.since(since)?)),
+        })
+    }
+
+    /// Waits for the next change. See [`PathSubscription::next_within`].
+    ///
+    /// # Errors
+    /// Those of [`PathSubscription::next_within`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<PathChange>> {
+        match self {
+            AnyPathSubscription::Embedded(feed) => feed.next_within(timeout),
+            AnyPathSubscription::Remote(feed) => feed.next_within(timeout),
+        }
+    }
+}

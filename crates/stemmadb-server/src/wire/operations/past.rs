@@ -1,0 +1,137 @@
+//! The past of a database: revisions, differences, taking changes back, and how much is kept.
+
+use std::time::UNIX_EPOCH;
+
+use stemmadb::past::{Difference, Retention};
+use stemmadb::{Document, Error, Object, Query, Selector, Value};
+
+use super::super::call::{Call, object};
+use super::super::failure::Result;
+use super::super::rights::RightsOf;
+use super::super::rows::{RowStream, document_value};
+use super::documents::reply;
+
+fn document(document: &Document) -> Result<Value> {
+    document_value(document, &document.attachments()?)
+}
+
+/// Streams the stored revisions of a document, the newest first.
+pub(super) fn revisions(call: &Call<'_>) -> Result<Vec<u8>> {
+    let id = call.text("id")?;
+    let served = call.open(RightsOf::History, Some(id))?;
+    let mut rows = RowStream::new(call);
+    for revision in served.database().history().revisions(id)? {
+        let mut row = Object::new();
+        row.insert("document", document(&revision.document)?);
+        row.insert("seq", revision.sequence.get());
+        if let Some(time) = revision.time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()) {
+            row.insert("time_us", u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        }
+        if let Some(author) = &revision.author {
+            row.insert("author", author.as_str());
+        }
+        rows.add_value(&Value::Object(row))?;
+    }
+    Ok(rows.finish(&[]))
+}
+
+pub(super) fn document_at(call: &Call<'_>) -> Result<Vec<u8>> {
+    let id = call.text("id")?;
+    let served = call.open(RightsOf::History, Some(id))?;
+    reply(call, served.database().history().document_at(id, call.point("at")?)?)
+}
+
+/// Streams the documents that differ between two states.
+pub(super) fn differences(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Changes, None)?;
+    let selector = call.arguments.get("selector").map(Selector::parse).transpose()?;
+    let history = served.database().history();
+    let mut rows = RowStream::new(call);
+    for difference in history.differences(call.point("start")?, call.point("end")?, selector.as_ref())? {
+        call.running.refuse_if_cancelled()?;
+        rows.add_value(&match difference? {
+            Difference::Added(after) => object([("after", document(&after)?)]),
+            Difference::Removed(before) => object([("before", document(&before)?)]),
+            Difference::Changed { before, after, paths } => {
+                object([("before", document(&before)?), ("after", document(&after)?), ("paths", paths.into())])
+            }
+            _ => return Err(Error::internal("a difference of an unknown kind").into()),
+        })?;
+    }
+    Ok(rows.finish(&[]))
+}
+
+/// Writes the last revision of a deleted document again. Validation functions don't see it, so it takes an
+/// administrator of the database.
+pub(super) fn undelete(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::CreateIndex, None)?;
+    let database = served.database().with_durability(call.write_options().durability);
+    let revision = call.identity.user.writing(|| database.history().undelete(call.text("id")?).map_err(Into::into));
+    revision.map(|revision| call.reply(&revision.to_string().into()))
+}
+
+/// Sets the documents that match a query to an earlier state; with `count_only`, counts those that would change. Takes
+/// an administrator of the database, as [`undelete`].
+pub(super) fn revert(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::CreateIndex, None)?;
+    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+    let (query, to) = (Query::parse(query)?, call.point("to")?);
+    let database = served.database().with_durability(call.write_options().durability);
+    let count = match call.flag("count_only") {
+        true => database.history().count_reverts(query, to)?,
+        false => call.identity.user.writing(|| database.history().revert(query, to))?,
+    };
+    if !call.flag("count_only") {
+        served.extension::<crate::design::Validators>().invalidate();
+    }
+    Ok(call.reply(&count.into()))
+}
+
+/// Keeps a state readable; the result is its sequence.
+pub(super) fn pin(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::CreateIndex, None)?;
+    let sequence = served.database().history().pin(call.text("name")?, call.point("at")?)?;
+    Ok(call.reply(&sequence.get().into()))
+}
+
+pub(super) fn release(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::CreateIndex, None)?;
+    served.database().history().release(call.text("name")?)?;
+    Ok(call.reply(&Value::Null))
+}
+
+/// Sets how much of the past is kept, of the database or of the documents whose ids have a prefix.
+pub(super) fn keep(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::CreateIndex, None)?;
+    let retention = match call.arguments.get("retention") {
+        None | Some(Value::Null) => None,
+        Some(retention) => Some(Retention::parse(retention)?),
+    };
+    let history = served.database().history();
+    match (call.optional_text("prefix"), retention) {
+        (Some(prefix), retention) => history.keep_of_prefix(prefix, retention)?,
+        (None, Some(retention)) => history.keep(retention)?,
+        (None, None) => return Err(Error::invalid("the argument `retention` is missing").into()),
+    }
+    Ok(call.reply(&Value::Null))
+}
+
+/// The retention, the pins, the oldest readable state and the size of the history files.
+pub(super) fn retention(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Info, None)?;
+    let history = served.database().history();
+    let prefixes = history.prefixes().into_iter().map(|(prefix, retention)| (prefix, retention.to_value()));
+    let pins = history.pins().into_iter().map(|(name, at)| (name, Value::from(at.get())));
+    Ok(call.reply(&object([
+        ("retention", history.retention().to_value()),
+        ("prefixes", Value::Object(prefixes.collect())),
+        ("pins", Value::Object(pins.collect())),
+        ("oldest", history.oldest().get().into()),
+        ("bytes", history.byte_count().into()),
+    ])))
+}
+
+pub(super) fn sequence_at(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Info, None)?;
+    Ok(call.reply(&served.database().history().sequence_at(call.point("at")?)?.get().into()))
+}

@@ -1,0 +1,394 @@
+//! Transactions: checks and edits, updates of all documents that match, and batches whose steps use earlier results.
+
+use std::cell::Cell;
+
+use stemmadb::{
+    Attempt, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of, field,
+};
+
+use super::super::call::{Call, revision};
+use super::super::failure::{Result, WireError};
+use super::super::lanes::{self, Lanes};
+use super::super::rights::RightsOf;
+use super::super::rows::document_value;
+use super::edits::{open, parse_edit, parse_patch};
+use crate::design::Validators;
+use crate::directory::ServedDatabase;
+use crate::documents::COUNT_MAX;
+use crate::writes::{WriteOptions, needs_validation, prepare_edits};
+
+/// The most documents that the steps of a batch return: they are stored with the batch's write key.
+const BATCH_ROWS_MAX: u64 = 1000;
+/// The most steps of a batch.
+const STEPS_MAX: usize = 1000;
+
+type LibraryResult<T> = stemmadb::Result<T>;
+
+/// Runs an optimistic transaction, at most once if the request has a write key; `work` returns the result.
+fn once(
+    call: &Call<'_>,
+    served: &ServedDatabase,
+    mut work: impl FnMut(&mut Editing<'_, '_>) -> LibraryResult<Value>,
+) -> Result<Vec<u8>> {
+    let lanes = served.extension::<Lanes>();
+    let key = call.request.key;
+    let lane = key.as_ref().map(|key| lanes.lock(key));
+    if let Some(key) = &key
+        && let Some(result) = lanes.earlier_result(served.database(), key)?
+    {
+        return Ok(call.reply(&result));
+    }
+    let options = call.write_options();
+    let writes_design = Cell::new(false);
+    let database = served.database().with_durability(options.durability);
+    let result = options.validator.user.writing(|| {
+        database.optimistic(|attempt| {
+            let mut editing = Editing { attempt, served, options: &options, writes_design: &writes_design };
+            let result = work(&mut editing)?;
+            if let Some(key) = &key {
+                attempt.put_local(&lanes::record_id(key), &lanes::record(key, &result))?;
+            }
+            Ok(result)
+        })
+    })?;
+    drop(lane);
+    if writes_design.get() {
+        served.extension::<Validators>().invalidate();
+    }
+    if let Some(key) = &key {
+        lanes.note(served.database(), key);
+    }
+    Ok(call.reply(&result))
+}
+
+/// An attempt at a transaction whose edits are validated.
+struct Editing<'a, 'b> {
+    attempt: &'a mut Attempt<'b>,
+    served: &'a ServedDatabase,
+    options: &'a WriteOptions,
+    writes_design: &'a Cell<bool>,
+}
+
+impl Editing<'_, '_> {
+    /// Validates and applies an edit.
+    fn edit(&mut self, edit: Edit) -> LibraryResult<Revision> {
+        self.writes_design.set(self.writes_design.get() || edit.id().is_design());
+        if !needs_validation(self.served, std::slice::from_ref(&edit)) {
+            return self.attempt.edit(edit);
+        }
+        let edit = self.resolved(edit)?;
+        let refused = |failure: crate::error::Failure| WireError::from(failure).0;
+        let prepared = prepare_edits(self.served, vec![edit], self.options).map_err(refused)?;
+        let edit = prepared.into_iter().next().ok_or_else(|| Error::internal("an edit has no result"))?;
+        self.attempt.edit(edit.map_err(|error| WireError::from(error).0)?)
+    }
+
+    /// Replaces an update of parts of a document, as this attempt sees it, by a replacement of its body.
+    fn resolved(&mut self, edit: Edit) -> LibraryResult<Edit> {
+        let Edit::Update { id, revision, patch } = edit else { return Ok(edit) };
+        let current = self.attempt.get(id.as_str())?;
+        let current = current.ok_or_else(|| Error::not_found(format!("there is no document `{id}`")))?;
+        let body = patch.apply(&current.value()?)?;
+        Ok(Edit::Replace { id, revision: revision.unwrap_or(*current.revision()), body })
+    }
+}
+
+/// Applies all edits or none, if all checks hold; the result is the revisions.
+pub(super) fn transact(call: &Call<'_>) -> Result<Vec<u8>> {
+    let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
+    let served = open(call, RightsOf::Transact, None, &edits)?;
+    let checks = call.list("checks")?.iter().map(Check::parse).collect::<Result<Vec<_>>>()?;
+    once(call, &served, |editing| {
+        checks.iter().try_for_each(|check| check.evaluate(editing.attempt))?;
+        let revision = |edit: &Edit| Ok(Value::from(editing.edit(edit.clone())?.to_string()));
+        edits.iter().map(revision).collect()
+    })
+}
+
+/// Updates or deletes all documents that match a query, or none; the result is how many changed.
+pub(super) fn update_where(call: &Call<'_>) -> Result<Vec<u8>> {
+    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+    let query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
+    let patch = if call.flag("delete") { None } else { Some(parse_patch(&call.arguments)?) };
+    let served = call.open(RightsOf::UpdateWhere, None)?;
+    if let Some(patch) = &patch {
+        patch.check()?;
+    }
+    once(call, &served, |editing| {
+        let found = editing.attempt.find(query.clone())?.run()?;
+        let mut edits = Vec::new();
+        for document in found {
+            edits.extend(edit_of(&document?, patch.as_ref())?);
+            if edits.len() > COUNT_MAX {
+                let message = format!("more than {COUNT_MAX} documents would change");
+                return Err(Error::invalid(message).with_hint("set a limit, and repeat the call"));
+            }
+        }
+        let count = edits.len() as u64;
+        edits.into_iter().try_for_each(|edit| editing.edit(edit).map(drop))?;
+        Ok(count.into())
+    })
+}
+
+/// The edit of a document that matches; `None` if the patch changes nothing.
+fn edit_of(document: &Document, patch: Option<&Patch>) -> LibraryResult<Option<Edit>> {
+    let (id, revision) = (document.id().clone(), *document.revision());
+    let Some(patch) = patch else { return Ok(Some(Edit::Delete { id, revision })) };
+    let body = document.value()?;
+    let changes = patch.apply(&body).map_err(|error| error.within(format!("document `{id}`")))? != body;
+    Ok(changes.then(|| Edit::Update { id, revision: Some(revision), patch: patch.clone() }))
+}
+
+/// Runs steps in one transaction; the result has one element for each.
+pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
+    let steps = call.list("steps")?.iter().map(Step::parse).collect::<Result<Vec<_>>>()?;
+    if steps.len() > STEPS_MAX {
+        return Err(Error::invalid(format!("a batch has at most {STEPS_MAX} steps")).into());
+    }
+    if steps.iter().any(Step::writes) {
+        call.allow(RightsOf::Transact, None)?;
+    }
+    let served = call.open(RightsOf::Find, None)?;
+    if steps.iter().any(Step::writes) {
+        return once(call, &served, |editing| run_steps(call, editing, &steps));
+    }
+    let options = call.write_options();
+    let result = served.database().optimistic(|attempt| {
+        let writes_design = Cell::new(false);
+        let mut editing = Editing { attempt, served: &served, options: &options, writes_design: &writes_design };
+        run_steps(call, &mut editing, &steps)
+    })?;
+    Ok(call.reply(&result))
+}
+
+fn run_steps(call: &Call<'_>, editing: &mut Editing<'_, '_>, steps: &[Step]) -> LibraryResult<Value> {
+    let (mut results, mut rows_left) = (Vec::with_capacity(steps.len()), BATCH_ROWS_MAX);
+    for (at, step) in steps.iter().enumerate() {
+        let result = step.run(call, editing, &results, &mut rows_left);
+        results.push(result.map_err(|error| error.within(format!("step {at}")))?);
+    }
+    Ok(Value::Array(results))
+}
+
+/// A step of a batch: its arguments, and which of them are results of earlier steps.
+struct Step {
+    arguments: Value,
+    /// Where to put the value, the step that has it, and where it is in that step's result.
+    from: Vec<(String, usize, String)>,
+}
+
+impl Step {
+    fn parse(value: &Value) -> Result<Step> {
+        let malformed = || Error::invalid("a step has an `op`, arguments, and `from`: {\"path\": [step, \"path\"]}");
+        let mut arguments = value.clone();
+        let references = arguments.as_object_mut().ok_or_else(malformed)?.remove("from");
+        let mut from = Vec::new();
+        for (to, reference) in references.as_ref().and_then(Value::as_object).into_iter().flat_map(Object::iter) {
+            let [step, path] = reference.as_array().ok_or_else(malformed)? else { return Err(malformed().into()) };
+            let step = step.as_u64().and_then(|step| usize::try_from(step).ok()).ok_or_else(malformed)?;
+            Patch::new().set(to, Value::Null).check()?;
+            from.push((to.to_owned(), step, path.as_str().ok_or_else(malformed)?.to_owned()));
+        }
+        arguments.get("op").and_then(Value::as_str).ok_or_else(malformed)?;
+        Ok(Step { arguments, from })
+    }
+
+    fn op(&self) -> &str {
+        self.arguments.get("op").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn writes(&self) -> bool {
+        !matches!(self.op(), "get" | "get_many" | "find" | "count" | "check" | "require")
+    }
+
+    /// The arguments, with results of earlier steps in their places.
+    fn resolved(&self, results: &[Value]) -> LibraryResult<Value> {
+        let mut arguments = self.arguments.clone();
+        for (to, step, path) in &self.from {
+            let result =
+                results.get(*step).ok_or_else(|| Error::invalid(format!("step {step} is not an earlier one")))?;
+            let value = value_at(result, path)
+                .ok_or_else(|| Error::not_found(format!("the result of step {step} has no `{path}`")))?;
+            arguments = Patch::new().set(to, value).apply(&arguments)?;
+        }
+        Ok(arguments)
+    }
+
+    fn run(
+        &self,
+        call: &Call<'_>,
+        editing: &mut Editing<'_, '_>,
+        results: &[Value],
+        rows_left: &mut u64,
+    ) -> LibraryResult<Value> {
+        let arguments = self.resolved(results)?;
+        let wire = |error: WireError| error.0;
+        let document = |document: Option<Document>| match document {
+            Some(document) => document_value(&document, &document.attachments()?).map_err(wire),
+            None => Ok(Value::Null),
+        };
+        let query = || {
+            let query = arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+            Ok::<_, Error>(Query::parse(query)?.cancelled_by(&call.running.cancellation))
+        };
+        let mut take_row = || {
+            *rows_left = rows_left.checked_sub(1).ok_or_else(|| {
+                Error::stopped(format!("the steps return more than {BATCH_ROWS_MAX} documents"))
+                    .with_hint("limit the queries, or send several requests")
+            })?;
+            Ok::<_, Error>(())
+        };
+        match self.op() {
+            "get" => {
+                let id = arguments.get("id").and_then(Value::as_str);
+                document(editing.attempt.get(id.ok_or_else(|| Error::invalid("the argument `id` is no string"))?)?)
+            }
+            "get_many" => {
+                let ids = arguments.get("ids").and_then(Value::as_array);
+                let ids = ids.ok_or_else(|| Error::invalid("the argument `ids` is no array"))?;
+                let mut rows = Vec::with_capacity(ids.len().min(BATCH_ROWS_MAX as usize));
+                for id in ids {
+                    take_row()?;
+                    let id = id.as_str().ok_or_else(|| Error::invalid("`ids` is an array of strings"))?;
+                    rows.push(document(editing.attempt.get(id)?)?);
+                }
+                Ok(Value::Array(rows))
+            }
+            "find" => {
+                let mut rows = Vec::new();
+                for found in editing.attempt.find(query()?)?.run()? {
+                    take_row()?;
+                    rows.push(document(Some(found?))?);
+                }
+                Ok(Value::Array(rows))
+            }
+            "count" => Ok(editing.attempt.find(query()?)?.count()?.into()),
+            "check" => Check::parse(&arguments).map_err(wire)?.evaluate(editing.attempt).map(|()| Value::Null),
+            "require" => self.require(editing, &arguments, results).map(|()| Value::Null),
+            _ => Ok(editing.edit(parse_edit(&arguments).map_err(wire)?)?.to_string().into()),
+        }
+    }
+
+    /// Requires that the document that an earlier step read matches a selector.
+    fn require(&self, editing: &mut Editing<'_, '_>, arguments: &Value, results: &[Value]) -> LibraryResult<()> {
+        let malformed = || Error::invalid("`require` has `of`, the number of an earlier step, and a `selector`");
+        let of = arguments.get("of").and_then(Value::as_u64).and_then(|of| usize::try_from(of).ok());
+        let read = of.and_then(|of| results.get(of)).ok_or_else(malformed)?;
+        let selector = Selector::parse(arguments.get("selector").ok_or_else(malformed)?)?;
+        let Some(id) = read.get("id").and_then(Value::as_str) else {
+            return Err(Error::conflict("there is no document that could meet the requirement"));
+        };
+        match editing.attempt.find(all_of([field("_id").eq(id), selector]))?.count()? {
+            0 => Err(Error::conflict(format!("document `{id}` does not meet the requirement"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The value at a path of a step's result: the names of fields with dots between them; `[]` after one stands for each
+/// element of an array, of which an array is made. The empty path is the whole result.
+fn value_at(value: &Value, path: &str) -> Option<Value> {
+    let Some((name, rest)) = path.split_once('.').or((!path.is_empty()).then_some((path, ""))) else {
+        return Some(value.clone());
+    };
+    match name.strip_suffix("[]") {
+        Some(name) => {
+            let elements = if name.is_empty() { value } else { value.get(name)? };
+            let elements = elements.as_array()?.iter();
+            Some(Value::Array(elements.filter_map(|element| value_at(element, rest)).collect()))
+        }
+        None => value_at(value.get(name)?, rest),
+    }
+}
+
+/// A condition of a transaction.
+enum Check {
+    /// The document has this revision; `None`: it does not exist.
+    Revision(DocumentId, Option<Revision>),
+    /// So many documents match the query.
+    Count(Object, u64),
+    /// These documents match the query, at these revisions.
+    Rows(Object, Vec<(String, String)>),
+}
+
+impl Check {
+    fn parse(value: &Value) -> Result<Check> {
+        let malformed = || Error::invalid("a check is {id, rev}, {id, absent}, {query, count} or {query, rows}");
+        if let Some(id) = value.get("id").and_then(Value::as_str) {
+            let expected = value.get("rev").and_then(Value::as_str).map(revision).transpose()?;
+            return Ok(Check::Revision(DocumentId::new(id)?, expected));
+        }
+        let query = value.get("query").and_then(Value::as_object).ok_or_else(malformed)?.clone();
+        if let Some(count) = value.get("count").and_then(Value::as_u64) {
+            return Ok(Check::Count(query, count));
+        }
+        let rows = value.get("rows").and_then(Value::as_object).ok_or_else(malformed)?;
+        let row = |(id, rev): (&str, &Value)| Some((id.to_owned(), rev.as_str()?.to_owned()));
+        let mut rows = rows.iter().map(row).collect::<Option<Vec<_>>>().ok_or_else(malformed)?;
+        rows.sort_unstable();
+        Ok(Check::Rows(query, rows))
+    }
+
+    fn evaluate(&self, attempt: &mut stemmadb::Attempt<'_>) -> stemmadb::Result<()> {
+        let failed = |message: String| Error::conflict(message).with_hint("read again, then decide again");
+        match self {
+            Check::Revision(id, expected) => {
+                let current = attempt.get(id.as_str())?.map(|document| *document.revision());
+                match current == *expected {
+                    true => Ok(()),
+                    false => Err(failed(format!("document `{id}` changed since it was read"))),
+                }
+            }
+            Check::Count(query, expected) => {
+                let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
+                let count = attempt.find(query)?.count()?;
+                match count == *expected {
+                    true => Ok(()),
+                    false => Err(failed(format!("{count} documents match, not {expected}"))),
+                }
+            }
+            Check::Rows(query, expected) => {
+                let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
+                let row = |document: stemmadb::Document| (document.id().to_string(), document.revision().to_string());
+                let found = attempt.find(query.limit(expected.len() as u64 + 1))?.run()?;
+                let mut found = found.map(|document| document.map(row)).collect::<stemmadb::Result<Vec<_>>>()?;
+                found.sort_unstable();
+                match found == *expected {
+                    true => Ok(()),
+                    false => Err(failed("the documents that match a query changed since it was read".to_owned())),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::call::object;
+    use super::*;
+
+    #[test]
+    fn malformed_checks_and_steps_are_refused() {
+        let check = object([("id", "a".into())]);
+        assert!(matches!(Check::parse(&check), Ok(Check::Revision(_, None))));
+        assert!(Check::parse(&object([("query", "a".into())])).is_err());
+        for text in
+            ["1", "{}", r#"{"op": 1}"#, r#"{"op": "get", "from": {"id": 1}}"#, r#"{"op": "get", "from": {"id": [0]}}"#]
+        {
+            assert!(Step::parse(&text.parse().unwrap()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_taken_from_results() {
+        let result: Value =
+            r#"{"body": {"ids": ["a", "b"], "lines": [{"n": 1}, {"m": 2}, {"n": 3}]}}"#.parse().unwrap();
+        let at = |path: &str| value_at(&result, path).map(|value| value.to_json());
+        assert_eq!(at("body.ids").unwrap(), r#"["a","b"]"#);
+        assert_eq!(at("body.lines[].n").unwrap(), "[1,3]");
+        assert_eq!(at("").unwrap(), result.to_json());
+        assert!(at("body.x").is_none() && at("body.ids.a").is_none());
+        let rows: Value = r#"[{"id": "a"}, null, {"id": "b"}]"#.parse().unwrap();
+        assert_eq!(value_at(&rows, "[].id").unwrap().to_json(), r#"["a","b"]"#);
+    }
+}
