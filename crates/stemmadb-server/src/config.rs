@@ -67,6 +67,8 @@ pub struct Config {
     pub scripts: Option<WorkerCommand>,
     /// The limits of script workers.
     pub script_limits: ScriptLimits,
+    /// Webhooks and trigger functions: retries and limits.
+    pub triggers: Triggers,
     /// The limits for clients.
     pub limits: Limits,
     /// The listeners of the wire protocol.
@@ -113,8 +115,8 @@ impl Default for Cors {
 pub struct Replicator {
     /// A PEM file with certificates that are trusted in addition to the system's.
     pub ca: Option<PathBuf>,
-    /// The hosts that it may connect to, as names or IP addresses without a port. Empty: any. Link-local addresses,
-    /// where clouds serve secrets, are never allowed.
+    /// The hosts that it, and webhooks, may connect to, as names or IP addresses without a port. Empty: any. Link-local
+    /// addresses, where clouds serve secrets, are never allowed.
     pub hosts: Vec<String>,
     /// The wait after a failure; doubled after each further failure without progress.
     pub retry_wait: Duration,
@@ -126,6 +128,33 @@ impl Default for Replicator {
     fn default() -> Self {
         let (retry_wait, retry_wait_max) = (Duration::from_secs(1), Duration::from_secs(600));
         Replicator { ca: None, hosts: Vec::new(), retry_wait, retry_wait_max }
+    }
+}
+
+/// The configuration of webhooks and trigger functions.
+#[derive(Debug, Clone)]
+pub struct Triggers {
+    /// The maximum number of triggers over all databases. Each has a thread.
+    pub count: usize,
+    /// The maximum number of calls at a time, over all triggers; more wait.
+    pub concurrency: usize,
+    /// The time limit of a webhook's request.
+    pub timeout: Duration,
+    /// The wait after a failed call; doubled after each further failure, and shortened randomly by up to a half.
+    pub retry_wait: Duration,
+    /// The longest such wait.
+    pub retry_wait_max: Duration,
+}
+
+impl Default for Triggers {
+    fn default() -> Self {
+        Triggers {
+            count: 1_000,
+            concurrency: 16,
+            timeout: Duration::from_secs(30),
+            retry_wait: Duration::from_secs(1),
+            retry_wait_max: Duration::from_secs(600),
+        }
     }
 }
 
@@ -319,6 +348,7 @@ impl Config {
             key_file: None,
             scripts: None,
             script_limits: ScriptLimits::default(),
+            triggers: Triggers::default(),
             limits: Limits::default(),
             wire: Wire::default(),
             clock: Clock::default(),

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -15,7 +17,7 @@ use tokio_io_timeout::TimeoutStream;
 
 use crate::app::ServerState;
 use crate::connections::ConnectionSlot;
-use crate::http::PeerAddress;
+use crate::http::{ClientBody, PeerAddress};
 use crate::server::serve;
 
 /// The protocol's name in the TLS handshake.
@@ -75,7 +77,7 @@ pub(crate) async fn drive<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.stall_timeout));
     let of_requests = activity.clone();
-    let service = service_fn(move |mut request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         // HTTP/2 has the host in another place.
         let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         if let Some(authority) = authority {
@@ -83,7 +85,7 @@ pub(crate) async fn drive<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
         request.extensions_mut().insert(PeerAddress(peer));
         request.extensions_mut().insert(slot.clone());
-        serve(state.clone(), request, Arc::default(), Some(of_requests.begin()))
+        serve(state.clone(), request.map(ClientBody::Incoming), Arc::default(), Some(of_requests.begin()))
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

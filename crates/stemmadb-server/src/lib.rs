@@ -10,7 +10,7 @@
 //! mango       Mango queries                           replicator  replication jobs
 //! watch       live queries                            writes      validation and storage of writes
 //! settings    file, environment and flags             app         state shared by requests
-//! shipping    continuous backups
+//! shipping    continuous backups               triggers    webhooks and trigger functions
 //! metrics     request counters                        log         one line per request
 //! outbound    HTTP client                             objects     backups in object stores
 //! wire        the wire protocol
@@ -48,13 +48,14 @@ mod server;
 pub mod settings;
 mod shipping;
 mod tls;
+mod triggers;
 mod watch;
 mod wire;
 mod writes;
 
 pub use auth::Access;
 pub use config::{
-    Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Wire,
+    Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Triggers, Wire,
 };
 pub use directory::raise_descriptor_limit;
 pub use documents::{format_rfc3339, format_rfc3339_us};
@@ -64,7 +65,7 @@ pub use log::{Format, Level, Log, Logging};
 pub use objects::{ObjectTarget, backup_target};
 pub use replicator::{peer, post};
 pub use routes::{RouteDescription, route_descriptions};
-pub use server::Server;
+pub use server::{MountedService, ResponseBody, Server};
 
 /// The version of CouchDB's protocol that clients are sent, from which they derive the supported features.
 pub const PROTOCOL_VERSION: &str = "3.5.0";

@@ -1,5 +1,5 @@
-//! The HTTP client of the replicator and of object stores: connections over TCP or TLS, restricted to addresses that a
-//! server can have.
+//! The HTTP client of the replicator, of webhooks and of object stores: connections over TCP or TLS, restricted to
+//! addresses that a server can have.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl OutboundClient {
         Ok(OutboundClient { client: https_client(config.ca.as_deref())?, hosts: config.hosts.clone() })
     }
 
-    /// Checks that the replicator may connect to `host`.
+    /// Checks that the server may connect to `host`.
     ///
     /// # Errors
     /// 403 if it may not.
@@ -41,7 +41,7 @@ impl OutboundClient {
         if self.hosts.is_empty() || self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host)) {
             return Ok(());
         }
-        Err(Failure::forbidden(format!("the replicator may not reach {host}: `replicator.hosts` does not name it")))
+        Err(Failure::forbidden(format!("the server may not reach {host}: `replicator.hosts` does not name it")))
     }
 }
 

@@ -1,4 +1,7 @@
-//! The HTTP server: listener, connections and their limits, request handling, shutdown.
+//! The HTTP server: listener, connections and their limits, request handling, shutdown; and the server as a service in
+//! a program's own HTTP server.
+
+mod mounted;
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -24,16 +27,16 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-use crate::accounts::{Administrators, Authenticator, Identity, Tokens, authorize};
+use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
 use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, TraceId, UPLOADS_MAX};
-use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request};
+use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
 use crate::connections::ConnectionSlot;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::{
-    HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest, blocking,
-    segments,
+    ClientBody, HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest,
+    blocking, segments,
 };
 use crate::http2::{self, RunningRequest};
 use crate::outbound::OutboundClient;
@@ -42,7 +45,9 @@ use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
+use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::wire::WireServer;
+pub use mounted::{MountedService, ResponseBody};
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
 /// 300 clients that connect at once wait for a second or more.
@@ -97,6 +102,23 @@ impl Server {
                 config.address
             )));
         }
+        Self::open(config, true).await
+    }
+
+    /// Opens the directory without listening: the program serves requests with its own HTTP server, and passes them to
+    /// [`Server::service`]. Clients of the wire protocol are served if the configuration names a listener for them.
+    ///
+    /// Without a configured administrator, a password is generated at the first start, see
+    /// [`Server::generated_password`]. If the program can be reached under names other than `localhost`, set
+    /// [`Config::hosts`] to them: other `Host` headers are refused.
+    ///
+    /// # Errors
+    /// 503 if the directory can't be opened.
+    pub async fn mounted(config: Config) -> Result<Self> {
+        Self::open(config, false).await
+    }
+
+    async fn open(config: Config, listens: bool) -> Result<Self> {
         let opened = config.clone();
         let (directory, settings, authenticator, generated_password) = blocking(move || {
             let directory = Arc::new(Directory::open(&opened)?);
@@ -108,10 +130,14 @@ impl Server {
         .await?;
         let outbound = OutboundClient::new(&config.replicator)?;
         let dashboard = Dashboard::open(config.dashboard.as_deref())?;
-        let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
-        let listener = listen(config.address)
-            .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
-        let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+        let (mut address, mut listening) = (config.address, None);
+        if listens {
+            let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
+            let listener = listen(config.address)
+                .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
+            address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+            listening = Some((listener, tls));
+        }
         let command = match &config.scripts {
             Some(command) => command.clone(),
             None => WorkerCommand::this_program().map_err(|error| Failure::internal(error.to_string()))?,
@@ -130,12 +156,22 @@ impl Server {
             retry_wait_max: config.replicator.retry_wait_max,
             stopping: stopped.clone(),
         }));
+        let triggers = Arc::new(Triggers::new(TriggerContext {
+            directory: directory.clone(),
+            scripts: scripts.clone(),
+            outbound: OutboundClient::new(&config.replicator)?,
+            durability: config.durability,
+            calls: Semaphore::new(config.triggers.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
+            limits: config.triggers.clone(),
+            stopping: stopped.clone(),
+        }));
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
             config: Config { address, ..config },
             settings,
             metrics: Arc::default(),
             shipping: Arc::new(Shipping::new(directory.clone())),
+            triggers,
             directory,
             authenticator: Arc::new(authenticator),
             scripts,
@@ -152,15 +188,49 @@ impl Server {
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
+        tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
         tokio::spawn(divide_memory(state.directory.clone(), stopped.clone()));
         let (wire_state, runtime) = (state.clone(), tokio::runtime::Handle::current());
         let wire = blocking(move || WireServer::start(&wire_state, runtime)).await?;
-        let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
+        let accepted = state.clone();
+        let accepting = tokio::spawn(async move {
+            if let Some((listener, tls)) = listening {
+                accept(listener, tls, accepted, stopped).await;
+            }
+        });
         Ok(Server { state, address, generated_password, stopping, accepting, wire })
     }
 
-    /// The address that the server listens on.
+    /// A service for requests of a program's own HTTP server, for hyper, axum and others that take a
+    /// `tower::Service`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> stemmadb_server::Result<()> {
+    /// use stemmadb_server::{Config, Server};
+    ///
+    /// let server = Server::mounted(Config::new("databases")).await?;
+    /// // With axum, which removes the prefix: `Router::new().nest_service("/db", server.service())`.
+    /// let service = server.service();
+    /// # let request = hyper::Request::new(http_body_util::Empty::<bytes::Bytes>::new());
+    /// let response = service.handle(request).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn service(&self) -> MountedService {
+        MountedService { state: self.state.clone(), peer: None }
+    }
+
+    /// Opens a database of the server, for the program's own routes. Writes to it by the library skip the validation
+    /// functions and access rules that apply to clients.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub async fn database(&self, name: &str) -> Result<stemmadb::Database> {
+        Ok(self.state.directory.open_database(name).await?.database().clone())
+    }
+
+    /// The address that the server listens on; that of the configuration if it is mounted.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -215,8 +285,13 @@ impl Server {
             wire.iter().for_each(|wire| wire.stop(deadline));
             Ok(())
         });
+        let triggers = self.state.triggers.clone();
+        let stopped_triggers = blocking(move || {
+            triggers.stop();
+            Ok(())
+        });
         // The listener waits for its connections, for as long.
-        let (_, _, _) = tokio::join!(self.accepting, stopped_jobs, stopped_wire);
+        let (_, _, _, _) = tokio::join!(self.accepting, stopped_jobs, stopped_wire, stopped_triggers);
         let shipping = self.state.shipping.clone();
         let shipped = blocking(move || {
             shipping.stop();
@@ -254,7 +329,8 @@ fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Resu
         return Err(Failure::internal("the server's secret in the catalog is damaged"));
     }
     let (administrators, generated) = Administrators::load(&settings.config(), directory)?;
-    Ok((Authenticator::new(settings.clone(), administrators, Tokens::load(directory)?, secret)?, generated))
+    let (tokens, roles) = (Tokens::load(directory)?, Roles::load(directory)?);
+    Ok((Authenticator::new(settings.clone(), administrators, tokens, roles, secret)?, generated))
 }
 
 /// Listens on an address. Must be called within a runtime.
@@ -363,7 +439,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             service_fn(move |mut request| {
                 request.extensions_mut().insert(PeerAddress(peer));
                 request.extensions_mut().insert(slot.clone());
-                serve(state.clone(), request, begins_request.clone(), None)
+                serve(state.clone(), request.map(ClientBody::Incoming), begins_request.clone(), None)
             }),
         )
         .with_upgrades()
@@ -372,7 +448,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Answers a request. `running` is dropped after the last byte of the response is sent.
 pub(crate) async fn serve(
     state: Arc<ServerState>,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
     begins_request: Arc<AtomicBool>,
     running: Option<RunningRequest>,
 ) -> Result<hyper::Response<RecordedBody>, std::convert::Infallible> {
@@ -403,7 +479,8 @@ pub(crate) async fn serve(
         answer = answer.with(HeaderName::from_static(name), &value);
     }
     // The chunks of a feed are sent at once, and uncompressed.
-    if accepts_gzip && !matches!(record.route, "/{db}/_changes" | "/_db_updates" | "/{db}/_watch") {
+    if accepts_gzip && !matches!(record.route, "/{db}/_changes" | "/_db_updates" | "/{db}/_watch" | "/{db}/_subscribe")
+    {
         answer = answer.compressed();
     }
     // Without this header a pooled connection would be closed while the client sends its next request.
@@ -495,8 +572,11 @@ async fn handle_once(
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
-    authorize(&state.directory, route, &parameters, &user).await?;
+    let restriction = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &user).await?;
     endpoint.check_parameters(&query)?;
+    if restriction.is_some() && query.text("as_of").is_some() {
+        return Err(refused("a state of the past (`as_of`)"));
+    }
     let reservation = state.memory.reservation();
     record.reservation = Some(reservation.clone());
     let call = Call {
@@ -506,6 +586,7 @@ async fn handle_once(
         parameters,
         query,
         user,
+        restriction,
         proof,
         body: Some(body),
         reservation: reservation.clone(),

@@ -11,6 +11,7 @@ mod salvage;
 mod schemas;
 mod views;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -84,6 +85,8 @@ struct Handle {
     upkeeper: Mutex<Option<Upkeeper>>,
     hub: Arc<Hub>,
     topics: TopicHub,
+    /// The names of the running triggers.
+    triggers: Arc<Mutex<BTreeSet<String>>>,
     expiring: Arc<ExpiringKeys>,
     views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
@@ -159,8 +162,8 @@ impl Database {
         let expiring = Arc::default();
         let lock = Mutex::new(lock);
         let followers = Mutex::default();
-        let topics = TopicHub::default();
-        let handle = Handle { store, upkeeper, hub, topics, expiring, views, path, followers, lock };
+        let (topics, triggers) = (TopicHub::default(), Arc::default());
+        let handle = Handle { store, upkeeper, hub, topics, triggers, expiring, views, path, followers, lock };
         let database = Database { handle: Arc::new(handle), durability };
         database.handle.views.start()?;
         Ok(database)
@@ -168,6 +171,11 @@ impl Database {
 
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.handle.store
+    }
+
+    /// The names of the running triggers.
+    pub(crate) fn trigger_names(&self) -> &Arc<Mutex<BTreeSet<String>>> {
+        &self.handle.triggers
     }
 
     #[cfg(test)]

@@ -3,8 +3,10 @@
 //! A trigger has a thread, follows the changes feed, and stores its position in a `_local` document. Writers never wait
 //! for it, and it misses no document: after a restart it continues at its position.
 //!
-//! Invariant: the stored position is never later than a change that was not handled.
+//! Invariants: a name runs once in a database; the stored position is never later than a change that was not handled.
 
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -17,6 +19,7 @@ use crate::query::{Cancellation, Selector};
 use crate::replicate::Retry;
 use crate::revision::Sequence;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
@@ -67,7 +70,8 @@ impl TriggerOptions {
         self
     }
 
-    /// When and how often a failed call is repeated. Default: after a second and up to a minute, without end.
+    /// When and how often a failed call is repeated; each wait is shortened randomly, by up to a half. Default: after a
+    /// second and up to a minute, without end.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
@@ -87,13 +91,42 @@ impl TriggerOptions {
 pub struct Trigger {
     cancellation: Cancellation,
     failure: Arc<Mutex<Option<Error>>>,
+    position: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The name of a trigger while it runs. Dropping it frees the name.
+struct RunningName {
+    names: Arc<Mutex<BTreeSet<String>>>,
+    name: String,
+}
+
+impl RunningName {
+    fn take(database: &Database, name: &str) -> Result<Self> {
+        let names = database.trigger_names().clone();
+        if !names.lock().insert(name.to_owned()) {
+            return Err(Error::conflict(format!("a trigger named {name:?} is running"))
+                .with_hint("stop it first, or choose another name: a name is a position in the feed"));
+        }
+        Ok(RunningName { names, name: name.to_owned() })
+    }
+}
+
+impl Drop for RunningName {
+    fn drop(&mut self) {
+        self.names.lock().remove(&self.name);
+    }
 }
 
 impl Trigger {
     /// Why the trigger ended by itself, if it did: the database was closed, or can't be read.
     pub fn failure(&self) -> Option<Error> {
         self.failure.lock().as_ref().map(Error::duplicate)
+    }
+
+    /// The sequence up to which all changes were handled. After a restart, some of the last are handled again.
+    pub fn position(&self) -> Sequence {
+        Sequence::new(self.position.load(Ordering::Acquire))
     }
 
     /// Stops the trigger and waits for the call that is running.
@@ -129,6 +162,8 @@ struct Running<F> {
     function: F,
     cancellation: Cancellation,
     position: Sequence,
+    /// The position, for [`Trigger::position`].
+    shown_position: Arc<AtomicU64>,
     /// Changes that were handled since the position was written.
     unsaved_count: u64,
 }
@@ -137,7 +172,7 @@ impl Database {
     /// Calls a function after commits, for each matching change, on a thread of its own: at least once, in the order of
     /// the feed, also for changes that were written while the program did not run.
     ///
-    /// The name identifies the position, which is stored in the database: use each name once at a time. The function
+    /// The name identifies the position, which is stored in the database. The function
     /// gets the newest state of a document; several writes between two calls are one change. A call that fails, or
     /// panics, is repeated as [`TriggerOptions::retry`] says; later changes wait. Writers never wait.
     ///
@@ -159,7 +194,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for a bad name, selector or pattern; `Unavailable` if the system has no thread; those of a write.
+    /// `Invalid` for a bad name, selector or pattern; `Conflict` if a trigger of this name runs; `Unavailable` if the
+    /// system has no thread; those of a write.
     pub fn trigger(
         &self,
         name: &str,
@@ -169,13 +205,23 @@ impl Database {
         if name.is_empty() {
             return Err(Error::invalid("a trigger needs a name").with_hint("its position is stored under it"));
         }
+        let running_name = RunningName::take(self, name)?;
         let id = format!("_local/trigger-{name}");
         let stored = self.local_documents().get(&id)?.and_then(|(_, body)| body.get("sequence")?.as_u64());
         let position = stored.map(Sequence::new).or(options.since).unwrap_or_else(|| self.sequence());
         let cancellation = Cancellation::new();
         let (database, cancelled) = (self.clone(), cancellation.clone());
-        let mut running =
-            Running { database, id, options, function, cancellation: cancelled, position, unsaved_count: 0 };
+        let shown_position = Arc::new(AtomicU64::new(position.get()));
+        let mut running = Running {
+            database,
+            id,
+            options,
+            function,
+            cancellation: cancelled,
+            position,
+            shown_position: shown_position.clone(),
+            unsaved_count: 0,
+        };
         // Reports malformed options, and makes the beginning durable.
         let subscription = running.subscribe()?;
         if stored.is_none() {
@@ -185,11 +231,13 @@ impl Database {
         let failed = failure.clone();
         let thread = std::thread::Builder::new().name("stemma-trigger".to_owned());
         let thread = thread.spawn(move || {
+            let _running_name = running_name;
             if let Err(error) = running.run(subscription) {
                 *failed.lock() = Some(error);
             }
         });
-        Ok(Trigger { cancellation, failure, thread: Some(thread.map_err(Error::no_thread)?) })
+        let thread = Some(thread.map_err(Error::no_thread)?);
+        Ok(Trigger { cancellation, failure, position: shown_position, thread })
     }
 }
 
@@ -222,6 +270,7 @@ impl<F: FnMut(&Change) -> std::result::Result<(), TriggerError>> Running<F> {
                         break;
                     }
                     self.position = change.sequence;
+                    self.shown_position.store(change.sequence.get(), Ordering::Release);
                     self.unsaved_count += 1;
                     if self.unsaved_count >= POSITION_INTERVAL {
                         self.save()?;
@@ -261,7 +310,7 @@ impl<F: FnMut(&Change) -> std::result::Result<(), TriggerError>> Running<F> {
             let _registered = self.cancellation.on_cancel(move || {
                 sender.send(()).ok();
             });
-            if stopped.recv_timeout(wait).is_ok() {
+            if stopped.recv_timeout(jittered(wait)).is_ok() {
                 return false;
             }
             wait = (wait * 2).min(self.options.retry.max);
@@ -279,4 +328,10 @@ impl<F: FnMut(&Change) -> std::result::Result<(), TriggerError>> Running<F> {
         self.unsaved_count = 0;
         Ok(())
     }
+}
+
+/// A random wait between half and all of `wait`, so that triggers that failed together don't repeat together.
+fn jittered(wait: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0) as u32;
+    wait / 2 + (wait / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

@@ -162,3 +162,38 @@ fn messages_reach_the_matching_subscribers_once_and_in_order() {
     db.close().unwrap();
     assert!(waiting.join().unwrap().is_none());
 }
+
+#[test]
+fn a_trigger_name_runs_once_in_a_database() {
+    let (db, other) = (Database::in_memory(), Database::in_memory());
+    let start = |db: &Database| db.trigger("t", TriggerOptions::new(), |_| Ok(()));
+    let first = start(&db).unwrap();
+    let refused = start(&db.clone()).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert!(refused.to_string().contains("a trigger named \"t\" is running"), "{refused}");
+    // Another name, and another database, have positions of their own.
+    let second = db.trigger("u", TriggerOptions::new(), |_| Ok(())).unwrap();
+    let elsewhere = start(&other).unwrap();
+    first.stop();
+    start(&db).unwrap().stop();
+    // A trigger that could not begin does not keep its name.
+    let malformed = || TriggerOptions::new().paths(["#/a"]);
+    assert!(db.trigger("v", malformed(), |_| Ok(())).is_err());
+    db.trigger("v", TriggerOptions::new(), |_| Ok(())).unwrap().stop();
+    drop((second, elsewhere));
+}
+
+#[test]
+fn a_trigger_shows_its_position() {
+    let db = Database::in_memory();
+    let (sender, handled) = mpsc::channel();
+    let trigger = db.trigger("t", TriggerOptions::new(), move |_| Ok(sender.send(())?)).unwrap();
+    assert_eq!(trigger.position(), Sequence::ZERO);
+    db.insert("a", &json!({})).unwrap();
+    handled.recv_timeout(TIMEOUT).unwrap();
+    let begun = std::time::Instant::now();
+    while trigger.position() != Sequence::new(1) {
+        assert!(begun.elapsed() < TIMEOUT);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -17,6 +17,7 @@ use super::jwt::JwtKeys;
 use super::lockout::Lockout;
 use super::password_verifier::PasswordVerifier;
 use super::proxy;
+use super::roles::Roles;
 use super::token::{self, Tokens};
 use super::users;
 use crate::auth::{ADMIN_ROLE, Credential, USERS_DATABASE, User};
@@ -34,6 +35,7 @@ pub(crate) struct Authenticator {
     jwt_keys: JwtKeys,
     proxy_secret: Option<ProxySecret>,
     tokens: Tokens,
+    roles: Roles,
     /// The clock for the start and end of sessions.
     clock: MonotonicClock,
     settings: Arc<RuntimeSettings>,
@@ -59,6 +61,7 @@ impl Authenticator {
         settings: Arc<RuntimeSettings>,
         administrators: Administrators,
         tokens: Tokens,
+        roles: Roles,
         secret: Vec<u8>,
     ) -> Result<Self> {
         let config = settings.config();
@@ -69,6 +72,7 @@ impl Authenticator {
             proxy_secret: config.proxy_secret.clone(),
             jwt_keys: JwtKeys::new(&config.jwt_keys, config.clock.clone())?,
             tokens,
+            roles,
             clock: MonotonicClock::new(config.clock.clone()),
             is_secure: config.tls.is_some(),
             settings,
@@ -146,6 +150,11 @@ impl Authenticator {
     /// The API tokens.
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+
+    /// The roles with statements.
+    pub(crate) fn roles(&self) -> &Roles {
+        &self.roles
     }
 
     async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::authenticator::Authenticator;
 use super::authorize::authorize;
 use super::identity::AuthProof;
-use crate::auth::Route;
+use crate::auth::{Restriction, Route};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::Parameters;
@@ -22,6 +22,8 @@ pub(crate) struct SessionCheck {
     pub(crate) proof: AuthProof,
     pub(crate) route: &'static Route,
     pub(crate) parameters: Parameters,
+    /// The restriction that the request applies.
+    pub(crate) restriction: Option<Restriction>,
 }
 
 impl SessionCheck {
@@ -52,9 +54,13 @@ impl SessionCheck {
     }
 
     async fn is_still_allowed(&self) -> bool {
-        let SessionCheck { authenticator, directory, proof, route, parameters } = self;
+        let SessionCheck { authenticator, directory, proof, route, parameters, restriction } = self;
         match authenticator.reverify(directory, proof).await {
-            Ok(Some(user)) => authorize(directory, route, parameters, &user).await.is_ok(),
+            Ok(Some(user)) => {
+                // A request applies the restriction that it began with.
+                let authorized = authorize(directory, authenticator.roles(), route, parameters, &user).await;
+                authorized.is_ok_and(|current| current == *restriction)
+            }
             Ok(None) => false,
             // A failure to check, such as a disk error, does not end the feed; the check is repeated.
             Err(_) => true,

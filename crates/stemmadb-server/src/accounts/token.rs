@@ -105,6 +105,11 @@ pub(crate) struct TokenScope {
 /// All tokens, by id.
 pub(crate) struct Tokens(RwLock<BTreeMap<String, Arc<Token>>>);
 
+/// Whether a route only reads.
+pub(super) fn only_reads(method: &Method, path: &str) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) || (*method == Method::POST && READING_POSTS.contains(&path))
+}
+
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -236,9 +241,7 @@ impl TokenScope {
     /// # Errors
     /// 403 if they do not.
     pub(crate) fn allow(&self, method: &Method, path: &str, database: Option<&str>, is_open: bool) -> Result<()> {
-        let reads =
-            matches!(*method, Method::GET | Method::HEAD) || (*method == Method::POST && READING_POSTS.contains(&path));
-        if self.read_only && !reads {
+        if self.read_only && !only_reads(method, path) {
             return Err(Failure::forbidden("This token is for reading."));
         }
         let is_within = |databases: &Vec<String>| match database {

@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::ServerState;
 use crate::accounts::{AuthProof, SessionCheck};
-use crate::auth::{Route, User};
+use crate::auth::{Restriction, Route, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{
@@ -25,6 +25,9 @@ pub(crate) struct Call {
     pub(crate) parameters: Parameters,
     pub(crate) query: Query,
     pub(crate) user: User,
+    /// The documents of the database that the user may read and write; `None`: all. Only routes that apply it are
+    /// called with one.
+    pub(crate) restriction: Option<Restriction>,
     /// The credential that identified the user; long-lived requests check it again.
     pub(crate) proof: AuthProof,
     pub(crate) body: Option<RequestBody>,
@@ -73,6 +76,7 @@ impl Call {
             proof: self.proof.clone(),
             route: self.route,
             parameters: self.parameters.clone(),
+            restriction: self.restriction.clone(),
         }
     }
 

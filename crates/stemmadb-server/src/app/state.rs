@@ -17,6 +17,7 @@ use crate::replicator::Jobs;
 use crate::script::Scripts;
 use crate::settings::RuntimeSettings;
 use crate::shipping::Shipping;
+use crate::triggers::Triggers;
 
 /// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
 /// is a quarter of the blocking pool.
@@ -34,6 +35,7 @@ pub(crate) struct ServerState {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) shipping: Arc<Shipping>,
+    pub(crate) triggers: Arc<Triggers>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,

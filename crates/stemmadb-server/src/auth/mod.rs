@@ -4,6 +4,7 @@
 //! Nothing here reads a database; `accounts` applies these to stored users, tokens and sessions.
 
 mod access;
+mod access_rule;
 mod origin;
 pub(crate) mod password;
 mod security;
@@ -11,6 +12,7 @@ mod user;
 
 pub use access::Access;
 pub(crate) use access::Route;
+pub(crate) use access_rule::{Restriction, check_restricted_route, refused, write_refused};
 pub(crate) use origin::{PREFLIGHT, check_host, check_origin, check_page, cors_headers, is_script_request};
 pub(crate) use password::Credential;
 pub(crate) use security::Security;

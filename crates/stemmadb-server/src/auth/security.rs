@@ -2,12 +2,17 @@
 
 use stemmadb::{Object, Value};
 
+use super::access_rule::{AccessRule, MEMBER};
 use super::{ADMIN_ROLE, User};
 use crate::error::{Failure, Result};
 
 /// The `_security` object of a database.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Security(Value);
+pub(crate) struct Security {
+    value: Value,
+    /// The access rule of the database.
+    pub(super) rule: Option<AccessRule>,
+}
 
 impl Default for Security {
     /// As in CouchDB 3, a new database is open to administrators only until its members are named.
@@ -17,7 +22,8 @@ impl Default for Security {
             let roles = ("roles", Value::Array(vec![Value::from(ADMIN_ROLE)]));
             Value::Object([names, roles].into_iter().collect())
         };
-        Security(Value::Object([("members", only_admins()), ("admins", only_admins())].into_iter().collect()))
+        let value = Value::Object([("members", only_admins()), ("admins", only_admins())].into_iter().collect());
+        Security { value, rule: None }
     }
 }
 
@@ -41,12 +47,13 @@ impl Security {
                 }
             }
         }
-        Ok(Security(value))
+        let rule = object.get(MEMBER).map(AccessRule::parse).transpose()?;
+        Ok(Security { value, rule })
     }
 
     /// The object as it was set.
     pub(crate) fn value(&self) -> &Value {
-        &self.0
+        &self.value
     }
 
     pub(crate) fn is_admin(&self, user: &User) -> bool {
@@ -60,7 +67,7 @@ impl Security {
     }
 
     fn list(&self, group: &str, list: &str) -> Option<&[Value]> {
-        self.0.as_object().and_then(|object: &Object| object.get(group))?.get(list)?.as_array()
+        self.value.as_object().and_then(|object: &Object| object.get(group))?.get(list)?.as_array()
     }
 
     fn names(&self, user: &User, group: &str) -> bool {

@@ -61,7 +61,7 @@ async fn normal(
 /// The text after the last row. Blocks if the feed ends at its limit.
 pub(super) fn ending(served: &ServedDatabase, request: &ChangesRequest, position: FeedPosition) -> Result<String> {
     let last = served.sequence_text(position.since);
-    let pending = if is_cut_off(request, position) { pending(served, position.since)? } else { 0 };
+    let pending = if is_cut_off(request, position) { pending(served, request, position.since)? } else { 0 };
     Ok(match request.feed {
         FeedMode::Normal | FeedMode::Longpoll => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
         FeedMode::Continuous => format!("{{\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
@@ -74,9 +74,14 @@ pub(super) fn is_cut_off(request: &ChangesRequest, position: FeedPosition) -> bo
     position.count >= request.limit && !request.descending
 }
 
-/// The number of changes after `since`: exact below [`PENDING_COUNTED`], otherwise an upper bound.
-fn pending(served: &ServedDatabase, since: Sequence) -> Result<u64> {
+/// The number of changes after `since`: exact below [`PENDING_COUNTED`], otherwise an upper bound, or a lower one for a
+/// user who may read only some documents.
+fn pending(served: &ServedDatabase, request: &ChangesRequest, since: Sequence) -> Result<u64> {
     let changes = served.database().changes(since)?;
+    if let Some(restriction) = &request.restriction {
+        let readable = changes.selector(&restriction.selector())?.limit(PENDING_COUNTED as usize).run();
+        return Ok(readable.collect::<stemmadb::Result<Vec<_>>>()?.len() as u64);
+    }
     Ok(match changes.count_up_to(PENDING_COUNTED)? {
         PENDING_COUNTED => changes.last_sequence().get() - since.get(),
         count => count,

@@ -50,9 +50,9 @@ pub(super) struct RowSlice {
 
 /// The key of the group of a request; `None` if its rows depend on its position, or its filter may take long.
 pub(super) fn group_key(request: &ChangesRequest) -> Option<String> {
-    let ChangesRequest { feed, all_leaves, include_docs, show, filter, paths, .. } = request;
+    let ChangesRequest { feed, all_leaves, include_docs, show, filter, paths, restriction, .. } = request;
     let is_shared = !request.descending && request.seq_interval == 1 && !matches!(filter, ChangesFilter::Function(_));
-    is_shared.then(|| format!("{feed:?} {all_leaves} {include_docs} {show:?} {filter:?} {paths:?}"))
+    is_shared.then(|| format!("{feed:?} {all_leaves} {include_docs} {show:?} {filter:?} {paths:?} {restriction:?}"))
 }
 
 impl FeedGroup {

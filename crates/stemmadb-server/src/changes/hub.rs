@@ -48,7 +48,7 @@ struct HubState {
     unfiltered: Vec<Arc<FeedGroup>>,
     /// The groups that want only changes of certain ids, by id.
     by_id: HashMap<String, Vec<Arc<FeedGroup>>>,
-    /// The groups with a selector or with patterns of paths.
+    /// The groups with a selector, patterns of paths, or an access rule.
     with_selector: Vec<Arc<FeedGroup>>,
     /// The number of groups without a selector whose rows include documents.
     document_group_count: usize,
@@ -116,7 +116,7 @@ impl FeedHub {
 
 impl HubState {
     fn add(&mut self, group: &Arc<FeedGroup>) {
-        if !group.request.paths.is_empty() {
+        if group.request.has_selector() {
             return self.with_selector.push(group.clone());
         }
         match &group.request.filter {
@@ -125,7 +125,6 @@ impl HubState {
                     self.by_id.entry(id.clone()).or_default().push(group.clone());
                 }
             }
-            ChangesFilter::Selector(_) => return self.with_selector.push(group.clone()),
             _ => self.unfiltered.push(group.clone()),
         }
         self.document_group_count += usize::from(group.request.include_docs);
@@ -134,7 +133,7 @@ impl HubState {
     fn remove(&mut self, group: &Arc<FeedGroup>) {
         self.groups.remove(&group.key);
         let is_other = |listed: &Arc<FeedGroup>| !Arc::ptr_eq(listed, group);
-        if !group.request.paths.is_empty() {
+        if group.request.has_selector() {
             return self.with_selector.retain(is_other);
         }
         match &group.request.filter {
@@ -148,7 +147,6 @@ impl HubState {
                     }
                 }
             }
-            ChangesFilter::Selector(_) => return self.with_selector.retain(is_other),
             _ => self.unfiltered.retain(is_other),
         }
         self.document_group_count -= usize::from(group.request.include_docs);

@@ -9,6 +9,7 @@ use stemmadb::{Changes, Sequence, Value};
 
 use super::filter::ChangesFilter;
 use crate::app::Call;
+use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
 use crate::documents::{ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
@@ -65,6 +66,8 @@ pub(crate) struct ChangesRequest {
     pub(crate) paths: Vec<String>,
     /// The point in the past at which the feed ends; only for a single list.
     pub(crate) as_of: Option<At>,
+    /// The documents that the user may read; `None`: all.
+    pub(crate) restriction: Option<Restriction>,
 }
 
 /// The interval of heartbeats if a request only asks for some.
@@ -100,12 +103,25 @@ impl ChangesRequest {
             filter,
             paths,
             as_of,
+            restriction: call.restriction.clone(),
         })
+    }
+
+    /// Whether the library evaluates a selector or patterns of paths for this feed.
+    pub(super) fn has_selector(&self) -> bool {
+        !self.paths.is_empty() || self.restriction.is_some() || matches!(self.filter, ChangesFilter::Selector(_))
     }
 
     /// Applies the filters that the library evaluates.
     pub(super) fn restrict(&self, changes: Changes) -> Result<Changes> {
         let changes = self.filter.restrict(changes)?;
+        let changes = match (&self.restriction, &self.filter) {
+            (None, _) => changes,
+            (Some(restriction), ChangesFilter::Selector(selector)) => {
+                changes.selector(&restriction.selector().and((**selector).clone()))?
+            }
+            (Some(restriction), _) => changes.selector(&restriction.selector())?,
+        };
         Ok(if self.paths.is_empty() { changes } else { changes.paths(&self.paths)? })
     }
 }

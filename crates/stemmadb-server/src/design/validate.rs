@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use stemmadb::{Document, Object, Revision, Sequence, Snapshot, Value};
 
 use super::functions::{DesignFunctions, document_json, user_context};
-use crate::auth::User;
+use crate::auth::{Restriction, User, write_refused};
 use crate::directory::ServedDatabase;
 use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
@@ -96,6 +96,8 @@ impl CachedValidators {
 pub(crate) struct WriteValidator {
     pub(crate) user: User,
     pub(crate) scripts: Arc<Scripts>,
+    /// The documents that the user may read and write; `None`: all.
+    pub(crate) restriction: Option<Restriction>,
 }
 
 /// The JSON of a document to be written, as validation functions receive it.
@@ -148,6 +150,13 @@ impl WriteValidator {
         let mut verdicts: Vec<Result<()>> =
             documents.iter().map(|(id, _)| self.check_design_document(id, is_admin)).collect();
         let snapshot = served.database().snapshot()?;
+        if let Some(restriction) = &self.restriction {
+            for ((id, document), verdict) in documents.iter().zip(&mut verdicts) {
+                if verdict.is_ok() && !id.starts_with("_local/") {
+                    *verdict = check_rule(&snapshot, id, document, restriction)?;
+                }
+            }
+        }
         let validators = served.extension::<Validators>().at_snapshot(served, &self.scripts, &snapshot)?;
         if validators.is_empty() {
             return Ok(verdicts);
@@ -182,6 +191,14 @@ impl WriteValidator {
         Ok(verdicts)
     }
 
+    /// Whether the user may read a document of the database.
+    pub(crate) fn may_read(&self, document: &Document) -> Result<bool> {
+        match &self.restriction {
+            Some(restriction) => restriction.allows(document),
+            None => Ok(true),
+        }
+    }
+
     /// Checks that only administrators write design documents, by any route.
     fn check_design_document(&self, id: &str, is_admin: bool) -> Result<()> {
         match (id.starts_with("_design/") && !is_admin, &self.user.name) {
@@ -190,6 +207,35 @@ impl WriteValidator {
             (true, Some(_)) => Err(Failure::forbidden("You are not a db or server admin.")),
         }
     }
+}
+
+/// Checks that a user may read a document before and after a write: the winning revision, the one that is replaced, and
+/// the new one. Returns why not.
+fn check_rule(
+    snapshot: &Snapshot,
+    id: &str,
+    document: &IncomingDocument,
+    restriction: &Restriction,
+) -> Result<Result<()>> {
+    let mut is_allowed = restriction.allows_body(id, &document.body)?;
+    for before in [snapshot.get(id)?, predecessor(snapshot, id, document)?].into_iter().flatten() {
+        is_allowed &= restriction.allows(&before)?;
+    }
+    Ok(if is_allowed { Ok(()) } else { Err(write_refused()) })
+}
+
+/// Adds the fields that the access rule reads to a deletion, from the revision that it deletes, so that those who could
+/// read the document are told that it is deleted.
+pub(crate) fn keep_rule_fields(served: &ServedDatabase, id: &str, document: &mut IncomingDocument) -> Result<()> {
+    let Some(before) = predecessor(&served.database().snapshot()?, id, document)? else { return Ok(()) };
+    let security = served.security();
+    let Some(body) = document.body.as_object_mut() else { return Ok(()) };
+    for field in security.rule_fields() {
+        if let Some(value) = before.get(field)?.filter(|_| !body.contains(field)) {
+            body.insert(field, value);
+        }
+    }
+    Ok(())
 }
 
 /// Reads the predecessor of a document: the revision that it names, or else the newest of its ancestors that is stored.

@@ -4,6 +4,7 @@ use stemmadb::{Branch, Document, Revision, Snapshot, Value};
 use stemmadb_http::foundation::parse_revision;
 
 use super::outgoing::{DocumentPrinter, ShowOptions};
+use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 
@@ -37,6 +38,8 @@ pub(crate) struct LeavesRequest {
     /// Whether a revision stands for the leaves that descend from it.
     pub(crate) latest: bool,
     pub(crate) show: ShowOptions,
+    /// The documents that the user may read; `None`: all.
+    pub(crate) restriction: Option<Restriction>,
 }
 
 /// The branches of a document in one snapshot, from which leaf revisions were opened.
@@ -55,10 +58,12 @@ impl LeavesRequest {
     pub(crate) fn open<'a>(&'a self, served: &'a ServedDatabase) -> Result<(OpenedLeaves<'a>, Vec<OpenedRevision>)> {
         let snapshot = served.database().snapshot()?;
         let branches = snapshot.revisions(&self.id)?;
-        if branches.is_empty() && self.revisions == OpenRevs::All {
+        let restriction = self.restriction.as_ref();
+        let is_missing = branches.is_empty() || !is_readable(&snapshot, &self.id, &branches, restriction)?;
+        if is_missing && self.revisions == OpenRevs::All {
             return Err(Failure::missing());
         }
-        let opened = open_revs(&snapshot, &self.id, &branches, &self.revisions, self.latest)?;
+        let opened = open_revs(&snapshot, &self.id, &branches, &self.revisions, self.latest, restriction)?;
         Ok((OpenedLeaves { served, show: &self.show, snapshot, branches }, opened))
     }
 }
@@ -70,24 +75,54 @@ impl OpenedLeaves<'_> {
     }
 }
 
+/// Whether a user may read the winning revision of a document, which may be a deletion. A document that does not exist
+/// can't be read.
+pub(crate) fn is_readable(
+    snapshot: &Snapshot,
+    id: &str,
+    branches: &[Branch],
+    restriction: Option<&Restriction>,
+) -> Result<bool> {
+    let Some(restriction) = restriction else { return Ok(true) };
+    let Some(winner) = branches.first().and_then(|branch| branch.revisions.first()) else { return Ok(false) };
+    match snapshot.get_revision(id, winner)? {
+        Some(document) => restriction.allows(&document),
+        None => Ok(false),
+    }
+}
+
 /// Opens revisions of the document `id`: the requested ones or, if `latest`, the leaves that descend from them. A leaf
-/// that descends from several requested revisions is returned once.
+/// that descends from several requested revisions is returned once. What the user may not read is missing.
 pub(crate) fn open_revs(
     snapshot: &Snapshot,
     id: &str,
     branches: &[Branch],
     requested: &OpenRevs,
     latest: bool,
+    restriction: Option<&Restriction>,
 ) -> Result<Vec<OpenedRevision>> {
+    if !is_readable(snapshot, id, branches, restriction)? {
+        return Ok(match requested {
+            OpenRevs::All => Vec::new(),
+            OpenRevs::These(revisions) => revisions.iter().copied().map(OpenedRevision::Missing).collect(),
+        });
+    }
     let mut opened = Vec::new();
     let mut seen: Vec<Revision> = Vec::new();
     let mut open = |revision: &Revision| {
         if !seen.contains(revision) {
             seen.push(*revision);
-            opened.push(match snapshot.get_revision(id, revision)? {
-                Some(document) => OpenedRevision::Document(Box::new(document)),
-                None => OpenedRevision::Missing(*revision),
-            });
+            let document = snapshot.get_revision(id, revision)?;
+            let is_allowed = match (&document, restriction) {
+                (Some(document), Some(restriction)) => restriction.allows(document)?,
+                _ => true,
+            };
+            match document.filter(|_| is_allowed) {
+                Some(document) => opened.push(OpenedRevision::Document(Box::new(document))),
+                // A branch that the user may not read is not listed.
+                None if !is_allowed && *requested == OpenRevs::All => {}
+                None => opened.push(OpenedRevision::Missing(*revision)),
+            }
         }
         Ok::<_, Failure>(())
     };

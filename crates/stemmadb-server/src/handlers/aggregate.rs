@@ -8,6 +8,7 @@ use stemmadb::aggregation::Pipeline;
 use stemmadb::{Aggregation, ErrorKind, Selector, Value};
 
 use crate::app::Call;
+use crate::auth::refused;
 use crate::config::Limits;
 use crate::design;
 use crate::directory::ServedDatabase;
@@ -24,6 +25,9 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
         Some(stages) => {
             let pipeline = Pipeline::parse(stages)?;
             let is_explained = explains(&body)?;
+            if is_explained && call.restriction.is_some() {
+                return Err(refused("the plan of a query"));
+            }
             run_pipeline(&call, served, pipeline, is_explained).await
         }
         None => aggregate(&call, served, Aggregation::parse(&body)?).await,
@@ -52,12 +56,17 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
         None => aggregation,
     };
     let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "aggregate");
+    let restriction = call.restriction.clone();
     reading(move || {
         let mut text = b"{\"rows\":[".to_vec();
         let snapshot = served.read(as_of)?;
         let aggregation = match design::has_any(&snapshot)? {
             true => aggregation.narrowed(exclude_design_documents(Selector::everything())),
             false => aggregation,
+        };
+        let aggregation = match &restriction {
+            Some(restriction) => aggregation.narrowed(restriction.selector()),
+            None => aggregation,
         };
         let rows = aggregation.rows(&snapshot).map_err(failure)?;
         timer.add_rows_read(rows.len() as u64);
@@ -69,7 +78,9 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
             text.push(b'}');
         }
         text.extend_from_slice(b"\n]");
-        write_warning(aggregation.hints(&snapshot)?, &mut text);
+        if restriction.is_none() {
+            write_warning(aggregation.hints(&snapshot)?, &mut text);
+        }
         text.extend_from_slice(b"}\n");
         Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
@@ -95,12 +106,17 @@ async fn run_pipeline(
         None => pipeline,
     };
     let failure = failure_within(query_time);
-    let as_of = call.as_of()?;
+    let (as_of, restriction) = (call.as_of()?, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let snapshot = served.read(as_of)?;
         let pipeline = match design::has_any(&snapshot)? {
             true => pipeline.narrowed(exclude_design_documents(Selector::everything())),
             false => pipeline,
+        };
+        // Documents that `$lookup` adds are narrowed as well.
+        let pipeline = match &restriction {
+            Some(restriction) => pipeline.narrowed(restriction.selector()),
+            None => pipeline,
         };
         if is_explained {
             pipeline.explain(&snapshot)?.write_json(&mut out.buffer);
@@ -116,7 +132,9 @@ async fn run_pipeline(
             out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(b"\n]");
-        write_warning(pipeline.hints(&snapshot)?, &mut out.buffer);
+        if restriction.is_none() {
+            write_warning(pipeline.hints(&snapshot)?, &mut out.buffer);
+        }
         out.buffer.extend_from_slice(b"}\n");
         Ok(())
     })

@@ -12,8 +12,8 @@ use hyper::header::{
 use stemmadb::{Attachment, BlobReader, Document, Snapshot, Value};
 
 use super::document::{
-    document_id, has_etag, open_document, parent_revision, requested_revision, write_options, written_response,
-    written_status,
+    check_readable, document_id, has_etag, open_document, parent_revision, requested_revision, write_options,
+    written_response, written_status,
 };
 use crate::app::Call;
 use crate::directory::ServedDatabase;
@@ -54,10 +54,10 @@ pub(super) fn open_content(snapshot: &Snapshot, document: &Document, file: &Atta
 pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let (id, name) = (document_id(&call)?, call.parameter("file")?.to_owned());
-    let (requested, as_of) = (requested_revision(&call)?, call.as_of()?);
+    let (requested, as_of, restriction) = (requested_revision(&call)?, call.as_of()?, call.restriction.clone());
     let (file, md5, content) = blocking(move || {
         let snapshot = served.read(as_of)?;
-        let document = open_document(&snapshot, &id, requested)?;
+        let document = open_document(&snapshot, &id, requested, restriction.as_ref())?;
         let file = document.attachments()?.into_iter().find(|file| file.name == name);
         let file = file.ok_or_else(|| Failure::not_found("Document is missing attachment"))?;
         let md5 = served.md5_of(&snapshot, &document, &file)?;
@@ -265,15 +265,18 @@ async fn write_change(
     let options = write_options(&call)?;
     let name = call.parameter("file")?.to_owned();
     let is_put = file.is_some();
-    let database = served.name().to_owned();
+    let (database, restriction) = (served.name().to_owned(), call.restriction.clone());
     let (id, revision) = blocking(move || {
         let snapshot = served.database().snapshot()?;
+        if snapshot.get(&id)?.is_some() {
+            check_readable(&snapshot, &id, restriction.as_ref())?;
+        }
         let document = match parent {
             Some(parent) => Some(snapshot.get_revision(&id, &parent)?.ok_or_else(Failure::conflict)?),
             // Adding an attachment to a missing document creates the document.
             None if is_put && snapshot.get(&id)?.is_none() => None,
             None => {
-                open_document(&snapshot, &id, None)?;
+                open_document(&snapshot, &id, None, restriction.as_ref())?;
                 return Err(Failure::conflict());
             }
         };

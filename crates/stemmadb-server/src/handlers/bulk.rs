@@ -6,7 +6,7 @@ use stemmadb::{Missing, Object, Revision, Value};
 
 use super::document::{write_options, written_status};
 use crate::app::Call;
-use crate::documents::{BulkRequest, parse_revision};
+use crate::documents::{BulkRequest, is_readable, parse_revision};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json, streamed};
 use crate::writes::{WriteOptions, WriteResult, write};
@@ -116,13 +116,20 @@ async fn missing_response<T: Serialize>(
 ) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let request = validated_request(call.json().await?)?;
-    let stall_timeout = call.state.config.limits.stall_timeout;
+    let (stall_timeout, restriction) = (call.state.config.limits.stall_timeout, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(head.as_bytes());
         let mut comma = "";
         for (id, list) in request {
-            let found = snapshot.missing(&id, &parse_list(&list)?)?;
+            let list = parse_list(&list)?;
+            let found = match &restriction {
+                // A document that the user may not read looks like one that does not exist.
+                Some(_) if !is_readable(&snapshot, &id, &snapshot.revisions(&id)?, restriction.as_ref())? => {
+                    Missing { missing: list, possible_ancestors: Vec::new() }
+                }
+                _ => snapshot.missing(&id, &list)?,
+            };
             if found.missing.is_empty() {
                 continue;
             }

@@ -9,10 +9,11 @@ use uuid::Uuid;
 
 use super::multipart::{with_following_content, write_document_part};
 use crate::app::Call;
+use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
 use crate::documents::{
-    DocumentPrinter, FileView, OpenRevs, OpenedRevision, ShowOptions, open_revs, parse_revision, parse_revisions,
-    parse_show_options,
+    DocumentPrinter, FileView, OpenRevs, OpenedRevision, ShowOptions, is_readable, open_revs, parse_revision,
+    parse_revisions, parse_show_options,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, ResponseWriter, streamed};
@@ -50,7 +51,13 @@ enum BulkGetResult {
 }
 
 impl BulkGetRow {
-    fn open(snapshot: &Snapshot, entry: BulkGetEntry, latest: bool, show: &ShowOptions) -> Result<Self> {
+    fn open(
+        snapshot: &Snapshot,
+        entry: BulkGetEntry,
+        latest: bool,
+        show: &ShowOptions,
+        restriction: Option<&Restriction>,
+    ) -> Result<Self> {
         let BulkGetEntry { id, revision, since } = entry;
         let content = show.files.content || !since.is_empty();
         let show = ShowOptions { files: FileView { content, since, ..show.files }, ..show.clone() };
@@ -58,13 +65,15 @@ impl BulkGetRow {
         let requested = match revision.as_deref().map(parse_revision) {
             Some(Err(failure)) => Err(failure),
             Some(Ok(revision)) => Ok(OpenRevs::These(vec![revision])),
-            None if branches.is_empty() => Err(Failure::missing()),
+            None if branches.is_empty() || !is_readable(snapshot, &id, &branches, restriction)? => {
+                Err(Failure::missing())
+            }
             None => Ok(OpenRevs::All),
         };
         let results = match requested {
             Err(failure) => vec![BulkGetResult::Error(revision, failure)],
             Ok(requested) => {
-                let opened = open_revs(snapshot, &id, &branches, &requested, latest)?.into_iter();
+                let opened = open_revs(snapshot, &id, &branches, &requested, latest, restriction)?.into_iter();
                 let results = opened.map(|opened| match opened {
                     OpenedRevision::Document(document) => BulkGetResult::Document(document),
                     OpenedRevision::Missing(revision) => {
@@ -181,7 +190,7 @@ async fn json_response(
     latest: bool,
     show: ShowOptions,
 ) -> Result<HttpResponse> {
-    let stall_timeout = call.state.config.limits.stall_timeout;
+    let (stall_timeout, restriction) = (call.state.config.limits.stall_timeout, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(b"{\"results\": [");
@@ -189,7 +198,8 @@ async fn json_response(
             if at > 0 {
                 out.buffer.push(b',');
             }
-            BulkGetRow::open(&snapshot, entry, latest, &show)?.write_json(&served, &snapshot, &mut out)?;
+            BulkGetRow::open(&snapshot, entry, latest, &show, restriction.as_ref())?
+                .write_json(&served, &snapshot, &mut out)?;
             out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(b"]}\n");
@@ -205,13 +215,13 @@ async fn multipart_response(
     latest: bool,
     show: ShowOptions,
 ) -> Result<HttpResponse> {
-    let stall_timeout = call.state.config.limits.stall_timeout;
+    let (stall_timeout, restriction) = (call.state.config.limits.stall_timeout, call.restriction.clone());
     let outer = Uuid::new_v4().simple().to_string();
     let content_type = format!("multipart/mixed; boundary=\"{outer}\"");
     streamed(StatusCode::OK, &content_type, stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         for entry in entries {
-            let row = BulkGetRow::open(&snapshot, entry, latest, &show)?;
+            let row = BulkGetRow::open(&snapshot, entry, latest, &show, restriction.as_ref())?;
             row.write_parts(&served, &snapshot, &outer, &mut out).await?;
         }
         out.buffer.extend_from_slice(format!("\r\n--{outer}--").as_bytes());

@@ -11,24 +11,36 @@ use stemmadb::replication::Peer;
 use super::backup::status_value;
 use super::document::{absolute_url, encode_segment};
 use crate::app::Call;
-use crate::auth::Security;
+use crate::auth::{Restriction, Security};
 use crate::directory::{NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
-    let mut info = database_info(call.open_database().await?).await?;
+    let mut info = database_info(call.open_database().await?, call.restriction.clone()).await?;
+    if call.restriction.is_some() {
+        return HttpResponse::ok(&info);
+    }
     if let Some(status) = call.state.shipping.status(call.parameter("db")?) {
         info["backup"] = status_value(&status);
     }
     HttpResponse::ok(&info)
 }
 
-/// Document counts and sizes of a database, in CouchDB's format.
-pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_json::Value> {
+/// Document counts and sizes of a database, in CouchDB's format. With a restriction, only the documents that the user
+/// may read are counted, and sizes are 0.
+pub(super) async fn database_info(
+    served: Arc<ServedDatabase>,
+    restriction: Option<Restriction>,
+) -> Result<serde_json::Value> {
     blocking(move || {
-        let info = served.database().info()?;
+        let mut info = served.database().info()?;
+        if let Some(restriction) = restriction {
+            info.document_count = served.database().find(restriction.selector()).count()?;
+            (info.deleted_count, info.log_bytes, info.history_bytes, info.tree_bytes) = (0, 0, 0, 0);
+            (info.live_bytes, info.tree_live_bytes) = (0, 0);
+        }
         Ok(json!({
             "db_name": served.name(),
             "doc_count": info.document_count,

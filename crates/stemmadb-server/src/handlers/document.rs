@@ -9,12 +9,13 @@ use serde_json::json;
 use stemmadb::{Durability, Revision, Snapshot, Value};
 
 use crate::app::Call;
+use crate::auth::Restriction;
 use crate::design::WriteValidator;
 use crate::directory::ServedDatabase;
 use crate::documents::REPLICATOR_DATABASE;
 use crate::documents::{
-    DocumentPrinter, IncomingDocument, LeavesRequest, OpenRevs, OpenedRevision, check_id, open_revs, parse_revision,
-    parse_revisions, parse_show_options,
+    DocumentPrinter, IncomingDocument, LeavesRequest, OpenRevs, OpenedRevision, check_id, is_readable, open_revs,
+    parse_revision, parse_revisions, parse_show_options,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
@@ -41,7 +42,8 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
             "all" => OpenRevs::All,
             text => OpenRevs::These(parse_revisions(&read_json(text.as_bytes(), JsonPurpose::Parameters)?)?),
         };
-        let leaves = LeavesRequest { id, revisions, latest: call.query.flag("latest", false)?, show };
+        let (latest, restriction) = (call.query.flag("latest", false)?, call.restriction.clone());
+        let leaves = LeavesRequest { id, revisions, latest, show, restriction };
         return match accept.contains("multipart/mixed") {
             true => super::multipart::open_revs_response(&call, served, leaves).await,
             false => open_revs_json(&call, served, leaves).await,
@@ -54,9 +56,10 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
     // pool.
     let (requested, as_of) = (requested_revision(&call)?, call.as_of()?);
     let if_none_match = call.header("if-none-match").map(|tags| tags.to_owned());
+    let restriction = call.restriction.clone();
     let work = move || {
         let snapshot = served.read(as_of)?;
-        let document = open_document(&snapshot, &id, requested)?;
+        let document = open_document(&snapshot, &id, requested, restriction.as_ref())?;
         let etag = format!("\"{}\"", document.revision());
         let has_tag = !show.is_volatile();
         // The replication state of a `_replicator` document changes without a new revision.
@@ -89,8 +92,33 @@ pub(super) fn requested_revision(call: &Call) -> Result<RequestedRevision> {
 /// Reads the requested revision of a document.
 ///
 /// # Errors
-/// 404: `deleted` if the winning revision is deleted, else `missing`.
-pub(super) fn open_document(snapshot: &Snapshot, id: &str, requested: RequestedRevision) -> Result<stemmadb::Document> {
+/// 404: `deleted` if the winning revision is deleted, else `missing`, also if the user may not read it.
+pub(super) fn open_document(
+    snapshot: &Snapshot,
+    id: &str,
+    requested: RequestedRevision,
+    restriction: Option<&Restriction>,
+) -> Result<stemmadb::Document> {
+    check_readable(snapshot, id, restriction)?;
+    let document = open_any(snapshot, id, requested)?;
+    match restriction {
+        Some(restriction) if !restriction.allows(&document)? => Err(Failure::missing()),
+        _ => Ok(document),
+    }
+}
+
+/// Checks that a document is one that the user may read.
+///
+/// # Errors
+/// 404 if it does not exist, or is none.
+pub(super) fn check_readable(snapshot: &Snapshot, id: &str, restriction: Option<&Restriction>) -> Result<()> {
+    if restriction.is_some() && !is_readable(snapshot, id, &snapshot.revisions(id)?, restriction)? {
+        return Err(Failure::missing());
+    }
+    Ok(())
+}
+
+fn open_any(snapshot: &Snapshot, id: &str, requested: RequestedRevision) -> Result<stemmadb::Document> {
     match requested {
         None => match snapshot.get(id)? {
             Some(document) => Ok(document),
@@ -100,7 +128,7 @@ pub(super) fn open_document(snapshot: &Snapshot, id: &str, requested: RequestedR
         Some((revision, false)) => snapshot.get_revision(id, &revision)?.ok_or_else(Failure::missing),
         Some((revision, true)) => {
             let branches = snapshot.revisions(id)?;
-            let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![revision]), true)?;
+            let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![revision]), true, None)?;
             match opened.into_iter().next() {
                 Some(OpenedRevision::Document(document)) => Ok(*document),
                 _ => Err(Failure::missing()),
@@ -144,7 +172,8 @@ pub(super) fn write_options(call: &Call) -> Result<WriteOptions> {
     let is_batch = call.query.text("batch") == Some("ok");
     // `batch=ok` requests a response before the write is durable.
     let durability = if is_batch { Durability::None } else { call.state.config.durability };
-    let validator = WriteValidator { user: call.user.clone(), scripts: call.state.scripts.clone() };
+    let (user, restriction) = (call.user.clone(), call.restriction.clone());
+    let validator = WriteValidator { user, scripts: call.state.scripts.clone(), restriction };
     Ok(WriteOptions { validator, new_edits: call.query.flag("new_edits", true)?, durability })
 }
 
@@ -271,16 +300,17 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let parent = parent_revision(&call, None)?;
     let options = write_options(&call)?;
     let status = if written_status(&call) == StatusCode::ACCEPTED { StatusCode::ACCEPTED } else { StatusCode::OK };
-    let database = served.name().to_owned();
+    let (database, restriction) = (served.name().to_owned(), call.restriction.clone());
     let deleting = run_write(&served, move |served| {
         // Check first that the document exists: deleting a missing document is 404, not 409.
         let snapshot = served.database().snapshot()?;
+        check_readable(&snapshot, &id, restriction.as_ref())?;
         let exists = match &parent {
             Some(parent) => snapshot.get_revision(&id, parent)?.is_some(),
             None => false,
         };
         if !exists {
-            open_document(&snapshot, &id, None)?;
+            open_document(&snapshot, &id, None, restriction.as_ref())?;
             return Err(Failure::conflict());
         }
         let body = Value::Object(Default::default());
@@ -299,10 +329,10 @@ pub(crate) async fn copy(call: Call) -> Result<HttpResponse> {
     let requested = requested_revision(&call)?;
     let (target, parent) = destination(&call)?;
     let options = write_options(&call)?;
-    let database = served.name().to_owned();
+    let (database, restriction) = (served.name().to_owned(), call.restriction.clone());
     let (id, revision) = blocking(move || {
         let snapshot = served.database().snapshot()?;
-        let source = open_document(&snapshot, &id, requested)?;
+        let source = open_document(&snapshot, &id, requested, restriction.as_ref())?;
         let files = super::attachment::copy_attachments(&served, &snapshot, &source)?;
         let body = source.value()?;
         let copy = IncomingDocument { id: Some(target), revision: parent, body, files, ..IncomingDocument::default() };
@@ -348,11 +378,19 @@ pub(crate) async fn copy_local(call: Call) -> Result<HttpResponse> {
     written_response(&call, written_status(&call), &database, &id, &revision)
 }
 
+/// The id under which a local document is stored: users with a restriction have their own.
+fn stored_local_id(call: &Call, id: &str) -> String {
+    call.restriction.as_ref().map_or_else(|| id.to_owned(), |restriction| restriction.local_id(id))
+}
+
 /// `GET /{db}/_local/{local}`
 pub(crate) async fn get_local(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let id = document_id(&call)?;
-    let Some((number, body)) = served.database().local_documents().get(&id)? else { return Err(Failure::missing()) };
+    let stored = stored_local_id(&call, &id);
+    let Some((number, body)) = served.database().local_documents().get(&stored)? else {
+        return Err(Failure::missing());
+    };
     let mut text = b"{\"_id\":".to_vec();
     write_string(&mut text, &id);
     text.extend_from_slice(format!(",\"_rev\":\"0-{number}\"").as_bytes());
@@ -369,8 +407,9 @@ pub(crate) async fn get_local(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn delete_local(call: Call) -> Result<HttpResponse> {
     let served = call.open_to_free_space().await?;
     let id = document_id(&call)?;
+    let stored = stored_local_id(&call, &id);
     let deleting = run_write(&served, move |served| {
-        served.database().local_documents().delete(&id, None)?;
+        served.database().local_documents().delete(&stored, None)?;
         Ok(HttpResponse::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))?.with(ETAG, "\"0-0\""))
     });
     deleting.await

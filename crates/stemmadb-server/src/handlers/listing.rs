@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use stemmadb::{Document, Listed, Selector, Snapshot, Value, field};
 
 use super::list::ListRows;
+use super::restricted_listing::write_restricted_listing;
 use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
 use crate::app::Call;
 use crate::design;
@@ -21,13 +22,13 @@ use crate::http::{HttpResponse, Query, ResponseWriter, streamed, write_string};
 #[derive(Debug, Clone, Default)]
 pub(super) struct ListingQuery {
     pub(super) keys: Option<Vec<Value>>,
-    start: Option<String>,
-    end: Option<String>,
-    exclusive_end: bool,
+    pub(super) start: Option<String>,
+    pub(super) end: Option<String>,
+    pub(super) exclusive_end: bool,
     pub(super) descending: bool,
     pub(super) skip: u64,
     pub(super) limit: Option<u64>,
-    update_seq: bool,
+    pub(super) update_seq: bool,
     pub(super) include_docs: bool,
     /// The partition that the request names.
     partition: Option<String>,
@@ -46,7 +47,7 @@ pub(super) enum Scope {
 
 impl Scope {
     /// The least id, and a bound above the greatest.
-    fn ids(&self) -> Option<(String, String)> {
+    pub(super) fn ids(&self) -> Option<(String, String)> {
         match self {
             Scope::All => None,
             Scope::Designs => Some(("_design/".to_owned(), "_design0".to_owned())),
@@ -55,7 +56,7 @@ impl Scope {
     }
 
     /// Whether a requested key can be found.
-    fn contains(&self, id: &str) -> bool {
+    pub(super) fn contains(&self, id: &str) -> bool {
         match self {
             Scope::Partition(name) => id.starts_with(&partition_prefix(name)),
             Scope::All | Scope::Designs => true,
@@ -142,7 +143,7 @@ impl ListingQuery {
     }
 
     /// The lower and upper bound of ids, regardless of the direction.
-    fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
+    pub(super) fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
         let start = self.start.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let end = match (&self.end, self.exclusive_end) {
             (None, _) => Bound::Unbounded,
@@ -191,12 +192,18 @@ async fn list_all(call: &Call, queries: Vec<ListingQuery>) -> Result<HttpRespons
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
     let queries = queries.into_iter().map(|query| query.within_partition(&served)).collect::<Result<Vec<_>>>()?;
+    let restriction = call.restriction.clone();
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_listing(&served, &snapshot, query, &show, &mut out).await?;
+            match &restriction {
+                Some(restriction) => {
+                    write_restricted_listing(&served, &snapshot, query, restriction, &show, &mut out).await?
+                }
+                None => write_listing(&served, &snapshot, query, &show, &mut out).await?,
+            }
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -208,10 +215,15 @@ async fn list(call: &Call, query: ListingQuery) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
     let query = query.within_partition(&served)?;
-    let as_of = call.as_of()?;
+    let (as_of, restriction) = (call.as_of()?, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.read(as_of)?;
-        write_listing(&served, &snapshot, &query, &show, &mut out).await?;
+        match &restriction {
+            Some(restriction) => {
+                write_restricted_listing(&served, &snapshot, &query, restriction, &show, &mut out).await?
+            }
+            None => write_listing(&served, &snapshot, &query, &show, &mut out).await?,
+        }
         out.buffer.push(b'\n');
         Ok(())
     })
@@ -324,7 +336,12 @@ fn print_document(printer: &DocumentPrinter<'_>, document: &Document, out: &mut 
 }
 
 /// Prints the row of a requested key. Missing and deleted documents have rows too.
-fn print_key_row(printer: &DocumentPrinter<'_>, query: &ListingQuery, key: &Value, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn print_key_row(
+    printer: &DocumentPrinter<'_>,
+    query: &ListingQuery,
+    key: &Value,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let documents = query.include_docs;
     let Some(id) = key.as_str().filter(|id| query.scope.contains(id)) else { return print_not_found(key, out) };
     if let Some(document) = printer.snapshot.get(id)? {
@@ -346,7 +363,7 @@ fn print_key_row(printer: &DocumentPrinter<'_>, query: &ListingQuery, key: &Valu
     Ok(())
 }
 
-fn print_not_found(key: &Value, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn print_not_found(key: &Value, out: &mut Vec<u8>) -> Result<()> {
     out.extend_from_slice(b"{\"key\":");
     key.write_json(out);
     out.extend_from_slice(b",\"error\":\"not_found\"}");

@@ -61,8 +61,13 @@ pub(super) async fn find_response(
 ) -> Result<HttpResponse> {
     let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
     let mut timer = QueryTimer::start(&call.state.metrics, served.name(), kind);
+    let restriction = call.restriction.clone();
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let request = request(served.database())?;
+        let request = match restriction {
+            Some(restriction) => request.restricted_to(restriction.selector()),
+            None => request,
+        };
         check_request_partition(&served, &request)?;
         write_result(&served, &request, query_time, &mut timer, &mut out).await
     })
@@ -78,10 +83,12 @@ async fn write_result(
 ) -> Result<()> {
     let started = Instant::now();
     let snapshot = match (request.as_of, request.bookmark()) {
+        // A page of a user whom an access rule restricts is never one of the past.
+        (None, Some(_)) if request.is_restricted => served.read(None)?,
         (None, Some(token)) => served.database().history().page_snapshot(token)?,
         (as_of, _) => served.read(as_of)?,
     };
-    let mut warnings = match request.use_index.is_some() {
+    let mut warnings = match request.use_index.is_some() && !request.is_restricted {
         true => Vec::from_iter(unused_index_warning(&indexes(served, &snapshot)?, request)?),
         false => Vec::new(),
     };
@@ -104,9 +111,14 @@ async fn write_result(
         out.buffer.extend_from_slice(b",\n\"execution_stats\":");
         out.buffer.extend_from_slice(stats.to_string().as_bytes());
     }
-    let hints = if row_count == 0 { snapshot.find(request.query(false)?).hints()? } else { Vec::new() };
+    let hints = if row_count == 0 && !request.is_restricted {
+        snapshot.find(request.query(false)?).hints()?
+    } else {
+        Vec::new()
+    };
     match hints.is_empty() {
         false => warnings.push(hints.join("; ")),
+        true if request.is_restricted => {}
         true if documents_read.saturating_sub(row_count) > EXAMINED_PER_ROW_MAX * row_count.max(1) => {
             warnings.push(WARNING.to_owned());
         }

@@ -39,12 +39,12 @@ pub(super) async fn related_response(
     requested: RequestedRevision,
     show: ShowOptions,
 ) -> Result<HttpResponse> {
-    let show = with_following_content(show);
+    let (show, restriction) = (with_following_content(show), call.restriction.clone());
     let inner = Uuid::new_v4().simple().to_string();
     let content_type = format!("multipart/related; boundary=\"{inner}\"");
     streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
-        let document = open_document(&snapshot, &id, requested)?;
+        let document = open_document(&snapshot, &id, requested, restriction.as_ref())?;
         let branches = snapshot.revisions(&id)?;
         let printer = DocumentPrinter { served: &served, snapshot: &snapshot, show: &show };
         write_related(&printer, &document, &branches, &inner, &mut out).await

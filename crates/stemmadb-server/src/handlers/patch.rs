@@ -74,6 +74,9 @@ pub(crate) async fn update_where(mut call: Call) -> Result<HttpResponse> {
         return Err(Failure::bad_request("An update has a `selector`, and a `patch` or `\"delete\": true`"));
     };
     let mut query = Query::new(exclude_design_documents(selector));
+    if let Some(restriction) = &call.restriction {
+        query = query.within(restriction.selector());
+    }
     if let Some(limit) = limit {
         query = query.limit(limit);
     }

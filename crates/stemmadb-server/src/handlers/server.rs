@@ -91,7 +91,7 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
     let mut rows = Vec::with_capacity(names.len());
     for name in names {
         rows.push(match call.state.directory.open_database(&name).await {
-            Ok(served) => json!({"key": name, "info": super::database::database_info(served).await?}),
+            Ok(served) => json!({"key": name, "info": super::database::database_info(served, None).await?}),
             Err(failure) => json!({"key": name, "error": failure.error()}),
         });
     }

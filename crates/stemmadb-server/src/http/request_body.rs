@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -22,24 +23,63 @@ const LINGERING_BYTES_MAX: usize = 4 << 20;
 /// How long to wait for them.
 const LINGERING_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// An error of reading a body.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body as it arrives from a client: hyper's, or that of a program's own HTTP server.
+pub(crate) enum ClientBody {
+    Incoming(hyper::body::Incoming),
+    /// The lock is never contended: it makes the body `Sync`, as hyper's is.
+    Boxed(Mutex<UnsyncBoxBody<Bytes, BodyError>>),
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut *self {
+            ClientBody::Incoming(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            ClientBody::Boxed(body) => Pin::new(body.get_mut()).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ClientBody::Incoming(body) => body.is_end_stream(),
+            ClientBody::Boxed(body) => body.lock().is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ClientBody::Incoming(body) => body.size_hint(),
+            ClientBody::Boxed(body) => body.lock().size_hint(),
+        }
+    }
+}
+
 /// The body of a request. If it is dropped before its end, its rest goes to [`UnreadBody`].
 pub(crate) struct RequestBody {
     /// Content that replaces the client's, which was read before.
     replacement: Option<Bytes>,
-    incoming: Option<Incoming>,
+    incoming: Option<ClientBody>,
     unread: Arc<UnreadBody>,
 }
 
 /// The unread part of a body.
 pub(crate) struct UnreadBody {
-    rest: Mutex<Option<Incoming>>,
+    rest: Mutex<Option<ClientBody>>,
     /// Becomes true when the body was read to its end, so that the connection's next bytes are the head of a request.
     has_ended: Arc<AtomicBool>,
 }
 
 impl RequestBody {
     /// Wraps a body. `has_ended` becomes true when it was read to its end.
-    pub(crate) fn new(incoming: Incoming, has_ended: Arc<AtomicBool>) -> (Self, Arc<UnreadBody>) {
+    pub(crate) fn new(incoming: ClientBody, has_ended: Arc<AtomicBool>) -> (Self, Arc<UnreadBody>) {
         if incoming.is_end_stream() {
             has_ended.store(true, Ordering::SeqCst);
         }
@@ -56,12 +96,12 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(replacement) = self.replacement.take() {
             return Poll::Ready(Some(Ok(Frame::data(replacement))));
         }
@@ -78,12 +118,12 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.replacement.is_none() && self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.replacement.is_none() && self.incoming.as_ref().is_none_or(ClientBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         let replaced_bytes = self.replacement.as_ref().map_or(0, |content| content.len() as u64);
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(replaced_bytes), Incoming::size_hint)
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(replaced_bytes), ClientBody::size_hint)
     }
 }
 
@@ -112,7 +152,7 @@ impl UnreadBody {
 }
 
 /// Reads and discards a body. Returns whether it ended within `bytes_max` bytes.
-async fn discard_up_to(body: &mut Incoming, bytes_max: usize) -> bool {
+async fn discard_up_to(body: &mut ClientBody, bytes_max: usize) -> bool {
     let mut left = bytes_max;
     while let Some(frame) = body.frame().await {
         let length = frame.as_ref().ok().map(|frame| frame.data_ref().map_or(0, Bytes::len));

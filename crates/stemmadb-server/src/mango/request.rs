@@ -36,6 +36,8 @@ pub(crate) struct FindRequest {
     pub(crate) allow_fallback: bool,
     /// The prepared selector and order of a prepared query.
     prepared: Option<PreparedFind>,
+    /// Whether an access rule is part of the selector: what tells about other documents is left out of the response.
+    pub(crate) is_restricted: bool,
 }
 
 /// A query whose plan the library has cached, for snapshots with or without design documents.
@@ -89,6 +91,7 @@ impl FindRequest {
             as_of: None,
             allow_fallback: true,
             prepared: None,
+            is_restricted: false,
         };
         for (name, value) in object {
             match (name, value) {
@@ -120,6 +123,12 @@ impl FindRequest {
             }
         }
         Ok(request)
+    }
+
+    /// The request for only those documents that also match the selector of an access rule.
+    pub(crate) fn restricted_to(self, rule: Selector) -> Self {
+        let selector = all_of([rule, self.selector]);
+        FindRequest { selector, prepared: None, execution_stats: false, is_restricted: true, ..self }
     }
 
     /// The bookmark, unless it means the first page.

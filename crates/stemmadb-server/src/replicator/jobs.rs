@@ -382,7 +382,7 @@ fn peer(
             });
             let served = opened.map_err(|failure| library_error(&failure))?;
             let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
-            let validator = WriteValidator { user, scripts: context.scripts.clone() };
+            let validator = WriteValidator { user, scripts: context.scripts.clone(), restriction: None };
             let options = WriteOptions { validator, new_edits: false, durability: context.durability };
             let published = Mutex::new(served.published());
             let (runtime, cancelled) = (BlockingRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());

@@ -168,3 +168,13 @@ pub(super) const WATCH: &[Parameter] = &[
     header("Last-Event-ID", "Same as `since`; sent by browsers when they reconnect."),
     number("heartbeat", "Send a heartbeat after this many idle milliseconds. Default: 30,000."),
 ];
+
+/// A subscription to messages.
+pub(super) const SUBSCRIBE: &[Parameter] = &[
+    text(
+        "topic",
+        "A pattern of topics: levels separated by `/`, where `+` is any one level, and `#` at the end the rest. \
+         Several may be given.",
+    ),
+    number("heartbeat", "Send a heartbeat after this many idle milliseconds. Default: 30,000."),
+];

@@ -10,13 +10,14 @@ use super::Endpoint;
 use super::operation::{not_supported, returns, returns_bytes, returns_events};
 use super::parameters::{
     BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE, NEXT,
-    OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, TAG, VIEW, WATCH, WRITE,
+    OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE, TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, backup, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list,
-    listing, local_docs, mango, mango_index, node, node_config, partition, patch, prepared, replicate, rewrite, server,
-    session, show, token, transact, unsupported, update, updates, view, view_info, watch,
+    listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch, prepared, replicate,
+    rewrite, roles, server, session, show, token, transact, triggers, unsupported, update, updates, view, view_info,
+    watch,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -135,6 +136,11 @@ fn token_routes() -> Vec<Endpoint> {
         route!(POST "/_tokens" ServerAdmin token::create,
             "Creates an API token; only this response contains its secret.",
             returns("NewToken").body("TokenRequest").status(201)),
+        route!(GET "/_roles" ServerAdmin roles::list, "Lists the roles with statements.", returns("Roles")),
+        route!(PUT "/_roles/{role}" ServerAdmin roles::put,
+            "Sets what users and tokens with a role may do in databases of which they are no members.",
+            returns("Ok").status(201).body("Role")),
+        route!(DELETE "/_roles/{role}" ServerAdmin roles::delete, "Deletes a role with statements.", returns("Ok")),
         route!(DELETE "/_tokens/{token}" ServerAdmin token::revoke, "Revokes an API token by name.", returns("Ok")),
     ]
 }
@@ -302,6 +308,25 @@ fn stemma_routes() -> Vec<Endpoint> {
             returns_events().parameters(&[WATCH])),
         route!(POST "/{db}/_watch" Member watch::watch_query,
             "Runs a live query: streams its result, then each change, as events.", returns_events().body("Watch")),
+        route!(POST "/{db}/_publish/{topic*}" Member messages::publish,
+            "Passes a message to the current subscribers of a topic, at most once; stores nothing.",
+            returns("Published").body("Any")),
+        route!(GET "/{db}/_subscribe" Member messages::subscribe_topic,
+            "Streams the messages of matching topics from now on, as events or over a WebSocket.",
+            returns_events().parameters(&[SUBSCRIBE])),
+        route!(GET "/{db}/_triggers" DatabaseAdmin triggers::list,
+            "Lists the webhooks and trigger functions of a database with their states, without secrets.",
+            returns("Triggers")),
+        route!(GET "/{db}/_triggers/{name}" DatabaseAdmin triggers::get,
+            "Returns a webhook or trigger function with its state.", returns("TriggerState")),
+        route!(PUT "/{db}/_triggers/{name}" ServerAdmin triggers::put,
+            "Defines a webhook or a trigger function, which is called for each matching change.",
+            returns("Ok").status(201).body("Trigger")),
+        route!(DELETE "/{db}/_triggers/{name}" ServerAdmin triggers::delete,
+            "Deletes a webhook or trigger function and its position.", returns("Ok")),
+        route!(POST "/{db}/_triggers/{name}/_redeliver" ServerAdmin triggers::redeliver,
+            "Calls a trigger for its dead letters, or for that of one document, and deletes those that succeed.",
+            returns("Redelivered").optional_body("Redeliver")),
         route!(POST "/{db}/_aggregate" Member aggregate::post,
             "Computes counts, sums, extremes and distinct values, optionally by group, or runs a pipeline.",
             returns("AggregateResult").body("Aggregate").parameters(&[PAST])),

@@ -107,6 +107,8 @@ pub enum CallKind {
     Show,
     /// `(head, request, rows)`, where `rows` has the JSON of a row in each line, returns the response.
     List,
+    /// `(document, event)` returns the documents to write.
+    Trigger,
     /// `(request)` returns the request to handle instead, or a response.
     Rewrite,
 }
@@ -123,6 +125,7 @@ impl CallKind {
             CallKind::Update => "update",
             CallKind::Show => "show",
             CallKind::List => "list",
+            CallKind::Trigger => "trigger",
             CallKind::Rewrite => "rewrite",
         }
     }

@@ -192,6 +192,7 @@
     update: (call) => guarded((doc, request) => apply(call, design, [value(doc), value(request)])),
     show: (call) => guarded((doc, request) => renderer.show(call, value(doc), parse(request))),
     list: (call) => guarded((head, request, lines) => renderer.list(call, parse(head), parse(request), lines)),
+    trigger: (call) => guarded((doc, event) => apply(call, design, [parse(doc), parse(event)])),
     rewrite: (call) => guarded((request) => apply(call, design, [parse(request)])),
   };
 

@@ -214,7 +214,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "replicator.ca",
         kind: Kind::Path,
-        help: "Certificates, as PEM, that the replicator trusts in addition to the system's",
+        help: "Certificates, as PEM, that the replicator and webhooks trust in addition to the system's",
         default_text: None,
         apply: |config, texts| {
             config.replicator.ca = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
@@ -223,7 +223,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |config| config.replicator.ca.iter().map(|path| path.display().to_string()).collect(),
     },
     list!("replicator.hosts" replicator.hosts,
-        "The only hosts that the replicator may connect to, without ports; none: any"
+        "The only hosts that the replicator and webhooks may connect to, without ports; none: any"
     ),
     setting!("replicator.retry_wait" Duration replicator.retry_wait,
         "Wait before a failed replication is retried; doubled after each further failure without progress"
@@ -265,6 +265,17 @@ pub(super) static SETTINGS: &[Setting] = &[
         default_text: Some("2 for each processor, 2 to 16"),
         ..setting!("scripts.worker_count" Count script_limits.worker_count, "Maximum number of script worker processes")
     },
+    setting!("triggers.count" Count triggers.count,
+        "Maximum number of webhooks and trigger functions over all databases; each has a thread"
+    ),
+    setting!("triggers.concurrency" Count triggers.concurrency,
+        "Maximum number of their calls at a time, over all databases; more wait"
+    ),
+    setting!("triggers.timeout" Duration triggers.timeout, "Time limit of a webhook's request"),
+    setting!("triggers.retry_wait" Duration triggers.retry_wait,
+        "Wait before a failed call of a trigger is repeated; doubled after each further failure"
+    ),
+    setting!("triggers.retry_wait_max" Duration triggers.retry_wait_max, "The longest such wait"),
     setting!("log.level" Level log.level, "The least severe level that is logged; info logs each request"),
     setting!("log.format" Format log.format, "Format of log lines"),
     setting!("limits.body_bytes" Bytes limits.body_bytes, "The largest JSON body"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stemmadb::messages::Message;
 use stemmadb::{Document, Object, Path, PathChange, PathEvent, Sequence, Snapshot, Value};
 
 use crate::directory::ServedDatabase;
@@ -37,6 +38,27 @@ impl WatchMessage {
     pub(super) fn state(sequence: String) -> Self {
         let json = format!("{{\"type\":\"state\",\"seq\":\"{sequence}\"}}").into_bytes();
         WatchMessage { kind: "state", json, sequence: Some(sequence) }
+    }
+
+    /// The subscription has begun: later messages are received.
+    pub(super) fn subscribed() -> Self {
+        WatchMessage { kind: "subscribed", json: b"{\"type\":\"subscribed\"}".to_vec(), sequence: None }
+    }
+
+    /// A message that was published to a topic.
+    pub(super) fn published(message: &Message) -> Self {
+        let mut json = b"{\"type\":\"message\",\"topic\":".to_vec();
+        write_string(&mut json, &message.topic);
+        json.extend_from_slice(b",\"payload\":");
+        message.payload.write_json(&mut json);
+        json.push(b'}');
+        WatchMessage { kind: "message", json, sequence: None }
+    }
+
+    /// The client reads too slowly: this many messages were dropped since the subscription began.
+    pub(super) fn dropped(count: u64) -> Self {
+        let json = format!("{{\"type\":\"dropped\",\"count\":{count}}}").into_bytes();
+        WatchMessage { kind: "dropped", json, sequence: None }
     }
 
     /// The live query ends with an error.

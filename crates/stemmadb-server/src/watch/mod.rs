@@ -1,5 +1,5 @@
 //! Live queries (`_watch`): stream the result of a query and then its changes, or the changes at matching paths, as
-//! server-sent events or over a WebSocket.
+//! server-sent events or over a WebSocket. Subscriptions to messages (`_subscribe`) are streamed in the same way.
 //!
 //! ```text
 //! writer ─ stemmadb::Watch ─ notification ─ WatchSession: deltas ─ Transport ─ events or WebSocket
@@ -14,6 +14,7 @@ mod paths;
 mod request;
 mod session;
 mod socket;
+mod topics;
 mod transport;
 mod window;
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::app::Call;
 use crate::connections::ConnectionSlot;
@@ -30,9 +31,11 @@ use crate::error::{Failure, Result};
 use crate::http::{Body, HttpResponse};
 use paths::PathSession;
 use session::WatchSession;
+use topics::TopicSession;
 use transport::Transport;
 
 pub(crate) use request::WatchRequest;
+pub(crate) use topics::SubscribeRequest;
 
 /// The number of batches that are buffered for a client.
 const BATCHES_BUFFERED: usize = 2;
@@ -44,26 +47,7 @@ const BATCHES_BUFFERED: usize = 2;
 /// - 400 if the WebSocket handshake is invalid.
 /// - 403 if a page of another origin requests a WebSocket.
 pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchRequest) -> Result<HttpResponse> {
-    let permit = call.state.watches.clone().try_acquire_owned();
-    let count_max = call.state.config.limits.watch_count;
-    let too_many = || format!("There are {count_max} live queries already: end some, or raise limits.watch_count");
-    let permit =
-        permit.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", too_many()))?;
-    let stall_timeout = call.state.config.limits.stall_timeout;
-    let (answer, transport) = if socket::is_requested(&call) {
-        let (answer, upgrade) = socket::accept(&mut call)?;
-        let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
-        let connection = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
-        tokio::spawn(async move {
-            socket::serve(upgrade, from, stall_timeout).await;
-            drop(connection);
-        });
-        (answer, Transport::Socket(sender))
-    } else {
-        let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
-        let answer = HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None });
-        (answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache"), Transport::Events(sender))
-    };
+    let (answer, transport, permit) = open(&mut call)?;
     let session_check = call.session_check();
     let is_of_paths = !request.paths.is_empty();
     let session = WatchSession::new(call.state, served, call.user, request, transport);
@@ -75,4 +59,48 @@ pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchR
         drop(permit);
     });
     Ok(answer)
+}
+
+/// Starts a subscription to messages, which counts as a live query.
+///
+/// # Errors
+/// Those of [`watch`]; 400 if a pattern is malformed.
+pub(crate) fn subscribe(
+    mut call: Call,
+    served: Arc<ServedDatabase>,
+    request: SubscribeRequest,
+) -> Result<HttpResponse> {
+    let subscription = served.database().subscribe_topic(&request.topics)?;
+    let (answer, transport, permit) = open(&mut call)?;
+    let session_check = call.session_check();
+    let session = TopicSession::new(call.state, served, call.user, request, transport);
+    tokio::spawn(async move {
+        session.run(subscription, session_check).await;
+        drop(permit);
+    });
+    Ok(answer)
+}
+
+/// Begins the response of a stream.
+fn open(call: &mut Call) -> Result<(HttpResponse, Transport, OwnedSemaphorePermit)> {
+    let permit = call.state.watches.clone().try_acquire_owned();
+    let count_max = call.state.config.limits.watch_count;
+    let too_many = || format!("There are {count_max} live queries already: end some, or raise limits.watch_count");
+    let permit =
+        permit.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", too_many()))?;
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    if socket::is_requested(call) {
+        let (answer, upgrade) = socket::accept(call)?;
+        let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
+        let connection = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
+        tokio::spawn(async move {
+            socket::serve(upgrade, from, stall_timeout).await;
+            drop(connection);
+        });
+        return Ok((answer, Transport::Socket(sender), permit));
+    }
+    let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
+    let answer = HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None });
+    let answer = answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache");
+    Ok((answer, Transport::Events(sender), permit))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use stemmadb::{Object, Path, Query, Selector, Sequence, Value};
 
 use crate::app::Call;
+use crate::auth::refused;
 use crate::changes::parse_paths;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
@@ -13,7 +14,7 @@ use crate::mango::{self, exclude_design_documents};
 
 /// The most rows of a sorted live query.
 const WINDOW_MAX: u64 = 1_000;
-const HEARTBEAT: Duration = Duration::from_secs(30);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(30);
 /// The shortest heartbeat interval; a shorter one would only waste resources.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
@@ -21,6 +22,9 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 pub(crate) struct WatchRequest {
     /// Patterns of paths whose changes are streamed, instead of a query's result. Empty: a query.
     pub(super) paths: Vec<String>,
+    /// Whether an access rule is part of the selector. Then changes since a sequence are not read: they would name
+    /// documents that the user could never read.
+    pub(super) is_restricted: bool,
     /// Selects the rows.
     pub(super) selector: Selector,
     /// The query of a sorted or limited result, whose rows have positions.
@@ -59,6 +63,11 @@ impl WatchRequest {
             parameters.insert("selector", Object::new());
         }
         let find = mango::FindRequest::parse(&Value::Object(parameters.clone()))?;
+        let find = match &call.restriction {
+            Some(_) if !paths.is_empty() => return Err(refused("a live query of paths")),
+            Some(restriction) => find.restricted_to(restriction.selector()),
+            None => find,
+        };
         let is_window = ["sort", "limit", "skip"].iter().any(|name| parameters.contains(name));
         if is_window && find.limit > WINDOW_MAX {
             return Err(Failure::bad_request(format!("The limit of a live query is at most {WINDOW_MAX} rows")));
@@ -67,6 +76,7 @@ impl WatchRequest {
         let fields = find.fields.as_ref().map(|fields| fields.iter().map(|field| Path::parse(field)));
         let since = call.header("last-event-id").map(Value::from).or_else(|| parameters.get("since").cloned());
         Ok(WatchRequest {
+            is_restricted: call.restriction.is_some(),
             paths,
             selector: window
                 .as_ref()
@@ -99,7 +109,7 @@ fn parse_sequence(served: &ServedDatabase, value: &Value) -> Result<Sequence> {
     }
 }
 
-fn parse_heartbeat(value: &Value) -> Result<Duration> {
+pub(super) fn parse_heartbeat(value: &Value) -> Result<Duration> {
     let invalid = || Failure::bad_request("`heartbeat` must be a positive number of milliseconds");
     let ms = value.as_u64().filter(|ms| *ms > 0).ok_or_else(invalid)?;
     Ok(Duration::from_millis(ms).max(HEARTBEAT_MIN))

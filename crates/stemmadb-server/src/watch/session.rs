@@ -13,7 +13,7 @@ use super::transport::{ClientGone, Transport};
 use super::window::WatchWindow;
 use crate::accounts::SessionCheck;
 use crate::app::ServerState;
-use crate::auth::{USERS_DATABASE, User};
+use crate::auth::{Security, USERS_DATABASE, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{initial_read, notified_read};
@@ -29,6 +29,7 @@ pub(super) struct WatchSession {
     pub(super) state: Arc<ServerState>,
     pub(super) served: Arc<ServedDatabase>,
     user: User,
+    security: Arc<Security>,
     pub(super) request: Arc<WatchRequest>,
     pub(super) transport: Transport,
     pub(super) writer: MessageWriter,
@@ -77,11 +78,12 @@ impl WatchSession {
         transport: Transport,
     ) -> Self {
         let writer = MessageWriter { served: served.clone(), fields: request.fields.clone().map(Arc::new) };
-        let request = Arc::new(request);
+        let (request, security) = (Arc::new(request), served.security());
         WatchSession {
             state,
             served,
             user,
+            security,
             request,
             transport,
             writer,
@@ -142,14 +144,14 @@ impl WatchSession {
         let newest = self.served.database().sequence();
         let since = self.request.since.filter(|since| *since > Sequence::ZERO && *since <= newest);
         match since {
-            Some(since) if self.request.window.is_none() => {
+            Some(since) if self.request.window.is_none() && !self.request.is_restricted => {
                 self.sent_sequence = since;
                 self.resync().await
             }
             _ => {
                 self.transport.send(vec![WatchMessage::reset()], self.stall_timeout()).await?;
                 match self.request.window {
-                    Some(_) => self.resync().await,
+                    Some(_) => self.resync_window().await,
                     None => self.send_full_result().await,
                 }
             }
@@ -174,6 +176,10 @@ impl WatchSession {
     async fn resync(&mut self) -> Result<(), WatchEnd> {
         if self.request.window.is_some() {
             return self.resync_window().await;
+        }
+        if self.request.is_restricted {
+            self.transport.send(vec![WatchMessage::reset()], self.stall_timeout()).await?;
+            return self.send_full_result().await;
         }
         let (writer, request, since) = (self.writer.clone(), self.request.clone(), self.sent_sequence);
         let (messages, reached) = initial_read(move || messages_since(writer, &request, since)).await?;
@@ -256,9 +262,15 @@ impl WatchSession {
 
     /// Whether the user may still read the database.
     pub(super) fn may_read(&self) -> bool {
-        let security = self.served.security();
-        security.is_admin(&self.user) || self.served.name() != USERS_DATABASE && security.is_member(&self.user)
+        may_read(&self.served, &self.user, &self.security)
     }
+}
+
+/// Whether a user who might read a database when its `_security` was `begun` still may. Roles are checked at intervals.
+pub(super) fn may_read(served: &ServedDatabase, user: &User, begun: &Arc<Security>) -> bool {
+    let security = served.security();
+    let may_read = security.is_admin(user) || served.name() != USERS_DATABASE && security.is_member(user);
+    may_read || Arc::ptr_eq(&security, begun)
 }
 
 fn next_batch(messages: &mut MessageIter) -> Result<(Vec<WatchMessage>, bool)> {

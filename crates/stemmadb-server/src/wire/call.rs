@@ -159,7 +159,8 @@ impl Call<'_> {
             Some("none") => stemmadb::Durability::None,
             _ => state.config.durability,
         };
-        let validator = WriteValidator { user: self.identity.user.clone(), scripts: state.scripts.clone() };
+        let validator =
+            WriteValidator { user: self.identity.user.clone(), scripts: state.scripts.clone(), restriction: None };
         WriteOptions { validator, new_edits: true, durability }
     }
 

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use hyper::Method;
 
-use super::failure::{Result, WireError};
+use super::failure::Result;
 use super::server::WireServer;
 use crate::accounts::{Identity, authorize};
-use crate::auth::{Access, Route};
+use crate::auth::{Access, Route, refused};
 use crate::error::Failure;
 use crate::http::Parameters;
 use crate::routes::route_named;
@@ -108,7 +108,12 @@ pub(super) fn check(
         scope.allow(&route.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
     debug_assert!(route.method != Method::HEAD);
-    server.wait(authorize(&state.directory, route, &parameters, &identity.user)).map_err(WireError::from)
+    let authorized = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &identity.user);
+    match server.wait(authorized)? {
+        None => Ok(()),
+        // The operations read whole databases.
+        Some(_) => Err(refused("the wire protocol").into()),
+    }
 }
 
 #[cfg(test)]

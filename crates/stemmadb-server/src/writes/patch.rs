@@ -37,6 +37,10 @@ pub(crate) fn patch(
             }
             _ => current,
         };
+        // Errors of the patch would tell what is in the document.
+        if !options.validator.may_read(&document)? {
+            return Err(Failure::missing());
+        }
         let Some(changed) = patched(&document, patch)? else { return Ok(document.revision().to_string()) };
         match write_one(served, changed, options) {
             Err(failure) if revision.is_none() && failure.is_conflict() => {}

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::users::prepare_user;
 use crate::auth::USERS_DATABASE;
-use crate::design::{Validators, WriteValidator, compile_views};
+use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields};
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_partitioned_id};
 use crate::error::{Failure, Result};
@@ -49,7 +49,7 @@ pub(crate) fn write(
             continue;
         }
         let outcome = match id.starts_with("_local/") {
-            true => write_local(served, &id, document),
+            true => write_local(served, &id, document, options),
             false => to_edit(served, &id, document, options.new_edits).map(|edit| {
                 positions.push(written.len());
                 edits.push(edit);
@@ -92,6 +92,11 @@ pub(super) fn validate_documents(
             (checked, _) => checked,
         });
         named.push((id, document));
+    }
+    if served.security().has_rule() {
+        for (id, document) in named.iter_mut().filter(|(_, document)| document.deleted) {
+            keep_rule_fields(served, id, document)?;
+        }
     }
     let candidates: Vec<_> = named.iter().map(|(id, document)| (id.as_str(), document)).collect();
     let verdicts = options.validator.validate(served, &candidates)?;
@@ -161,7 +166,14 @@ fn to_file(served: &ServedDatabase, file: IncomingFile, new_edits: bool) -> Resu
 }
 
 /// Writes a local document without a conflict check, as CouchDB does: each belongs to one replicator.
-fn write_local(served: &ServedDatabase, id: &str, document: IncomingDocument) -> Result<String> {
+fn write_local(
+    served: &ServedDatabase,
+    id: &str,
+    document: IncomingDocument,
+    options: &WriteOptions,
+) -> Result<String> {
+    let stored = options.validator.restriction.as_ref().map(|restriction| restriction.local_id(id));
+    let id = stored.as_deref().unwrap_or(id);
     if document.deleted {
         served.database().local_documents().delete(id, None)?;
         return Ok("0-0".to_owned());

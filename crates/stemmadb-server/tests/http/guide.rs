@@ -15,12 +15,23 @@ fn run(server: &TestServer, command: &str) -> Response {
         Some((command, body)) => (command, body.strip_suffix('\'').unwrap()),
         None => (command, ""),
     };
+    let (user, command) = match command.strip_prefix("-u ").and_then(|rest| rest.split_once(' ')) {
+        Some((user, command)) => (Some(user), command),
+        None => (None, command),
+    };
     let (method, path) = match command.strip_prefix("-X ") {
         Some(rest) => rest.split_once(' ').unwrap(),
         None => (if body.is_empty() { "GET" } else { "POST" }, command),
     };
     let path = path.trim_matches('"').strip_prefix("$DB").unwrap();
-    server.send_as_admin(method, path, &[("Content-Type", "application/json")], body.as_bytes())
+    let content_type = ("Content-Type", "application/json");
+    match user.and_then(|user| user.split_once(':')) {
+        Some((name, password)) => {
+            let credentials = crate::client::basic(name, password);
+            server.send(method, path, &[("Authorization", &credentials), content_type], body.as_bytes())
+        }
+        None => server.send_as_admin(method, path, &[content_type], body.as_bytes()),
+    }
 }
 
 /// Whether `actual` matches `expected`, in which `…` matches anything and white space is ignored.
@@ -49,6 +60,16 @@ fn commands_of_the_page_on_keys_return_documented_responses() {
     let server = TestServer::new();
     server.database("shop", &[]);
     check_commands(&server, include_str!("../../../../docs/guide/keys.md"), 4);
+}
+
+#[test]
+fn commands_of_the_page_on_messages_return_documented_responses() {
+    check_page(include_str!("../../../../docs/guide/messages.md"), 6);
+}
+
+#[test]
+fn commands_of_the_page_on_access_rules_return_documented_responses() {
+    check_page(include_str!("../../../../docs/guide/access-rules.md"), 12);
 }
 
 #[test]

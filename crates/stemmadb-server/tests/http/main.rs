@@ -1,5 +1,6 @@
 //! HTTP tests on a loopback port: protocol, design documents, authentication and authorization, hostile input.
 
+mod access_rules;
 mod auth;
 mod backups;
 mod cancellation;
@@ -17,6 +18,8 @@ mod jwt;
 mod keys;
 mod limits;
 mod matrix;
+mod messages;
+mod mounted;
 mod node;
 mod old_revisions;
 mod openapi;
@@ -30,11 +33,13 @@ mod questions;
 mod rendering;
 mod replication;
 mod revocation;
+mod roles;
 mod slow;
 mod smuggling;
 mod tls;
 mod tokens;
 mod transact;
+mod triggers;
 mod validations;
 mod views;
 mod watch;

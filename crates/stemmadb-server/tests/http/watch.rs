@@ -13,7 +13,7 @@ use crate::client::{TestServer, basic};
 pub(crate) struct Events(BufReader<TcpStream>, String);
 
 /// A connection that has sent a request, and the head of its response.
-fn opened(server: &TestServer, head: &str, body: &str) -> (BufReader<TcpStream>, String) {
+pub(crate) fn opened(server: &TestServer, head: &str, body: &str) -> (BufReader<TcpStream>, String) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(format!("{head}\r\nHost: localhost\r\n\r\n{body}").as_bytes()).unwrap();
@@ -43,6 +43,16 @@ impl Events {
         Events(reader, String::new())
     }
 
+    /// The events of a GET request as a user.
+    pub(crate) fn get(server: &TestServer, credentials: &str, path: &str) -> Self {
+        let (reader, reported) = opened(server, &format!("GET {path} HTTP/1.1\r\nAuthorization: {credentials}"), "");
+        assert!(
+            reported.starts_with("HTTP/1.1 200") && reported.contains("content-type: text/event-stream"),
+            "{reported}"
+        );
+        Events(reader, String::new())
+    }
+
     /// The next event's name, id and data; `None` at the end. Heartbeats are skipped.
     pub(crate) fn next(&mut self) -> Option<(String, Option<String>, Value)> {
         loop {
@@ -61,16 +71,37 @@ impl Events {
                     None => continue,
                 }
             }
-            let mut length = String::new();
-            self.0.read_line(&mut length).unwrap();
-            let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
-            let mut chunk = vec![0; length + 2];
-            self.0.read_exact(&mut chunk).ok();
-            if length == 0 {
+            if !self.read_chunk() {
                 return None;
             }
-            self.1.push_str(std::str::from_utf8(&chunk[..length]).unwrap());
         }
+    }
+
+    /// The data of the next event of a feed, whose events have no names.
+    pub(crate) fn next_data(&mut self) -> Value {
+        loop {
+            if let Some((event, rest)) = self.1.split_once("\n\n") {
+                let data = event.lines().find_map(|line| line.strip_prefix("data: ")).filter(|data| !data.is_empty());
+                let data = data.map(|data| serde_json::from_str(data).unwrap());
+                self.1 = rest.to_owned();
+                match data {
+                    Some(data) => return data,
+                    None => continue,
+                }
+            }
+            assert!(self.read_chunk(), "the feed ended");
+        }
+    }
+
+    /// Reads the next chunk of the response; false at its end.
+    fn read_chunk(&mut self) -> bool {
+        let mut length = String::new();
+        self.0.read_line(&mut length).unwrap();
+        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
+        let mut chunk = vec![0; length + 2];
+        self.0.read_exact(&mut chunk).ok();
+        self.1.push_str(std::str::from_utf8(&chunk[..length]).unwrap());
+        length > 0
     }
 
     /// The events up to the next state, abbreviated; and that state's id.

@@ -166,7 +166,7 @@ impl SimulatedCluster {
 
     fn local(&self, served: &Arc<ServedDatabase>) -> LocalPeer {
         let user = User { roles: vec![ADMIN_ROLE.to_owned()], ..User::default() };
-        let validator = WriteValidator { user, scripts: self.server.state().scripts.clone() };
+        let validator = WriteValidator { user, scripts: self.server.state().scripts.clone(), restriction: None };
         LocalPeer {
             served: served.clone(),
             options: WriteOptions { validator, new_edits: false, durability: Durability::None },

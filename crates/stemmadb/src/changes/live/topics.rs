@@ -5,7 +5,7 @@
 //! counted.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::pattern::Patterns;
@@ -33,6 +33,7 @@ struct Subscriber {
     patterns: Patterns,
     queue: Mutex<Queue>,
     changed: Condvar,
+    callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -83,7 +84,8 @@ impl TopicHub {
     /// `Invalid` if a pattern is malformed, or if there is none.
     pub(crate) fn subscribe<P: AsRef<str>>(&self, patterns: impl IntoIterator<Item = P>) -> Result<TopicSubscription> {
         let patterns = Patterns::parse_topics(patterns)?;
-        let subscriber = Arc::new(Subscriber { patterns, queue: Mutex::default(), changed: Condvar::new() });
+        let (queue, changed, callback) = (Mutex::default(), Condvar::new(), OnceLock::new());
+        let subscriber = Arc::new(Subscriber { patterns, queue, changed, callback });
         self.0.lock().push(Arc::downgrade(&subscriber));
         Ok(TopicSubscription(subscriber))
     }
@@ -92,7 +94,7 @@ impl TopicHub {
     pub(crate) fn close(&self) {
         for subscriber in self.0.lock().drain(..).filter_map(|subscriber| subscriber.upgrade()) {
             subscriber.queue.lock().is_closed = true;
-            subscriber.changed.notify_all();
+            subscriber.wake();
         }
     }
 }
@@ -106,7 +108,14 @@ impl Subscriber {
         }
         queue.messages.push_back(message);
         drop(queue);
-        self.changed.notify_one();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.changed.notify_all();
+        if let Some(callback) = self.callback.get() {
+            callback();
+        }
     }
 }
 
@@ -119,6 +128,20 @@ impl TopicSubscription {
     /// Returns the next message, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
     pub fn next_within(&mut self, timeout: Duration) -> Option<Arc<Message>> {
         self.next_until(Some(Instant::now() + timeout))
+    }
+
+    /// Calls `callback` now, and whenever there may be a message or the database is closed, for callers that can't
+    /// block and read with [`TopicSubscription::next_within`] and a timeout of zero instead. It runs on the publisher's
+    /// thread, so it must be quick and must not publish. Only the first callback is kept.
+    pub fn notify(&self, callback: impl Fn() + Send + Sync + 'static) {
+        self.0.callback.set(Box::new(callback)).ok();
+        self.0.wake();
+    }
+
+    /// Whether the database is closed and every message was read.
+    pub fn is_closed(&self) -> bool {
+        let queue = self.0.queue.lock();
+        queue.is_closed && queue.messages.is_empty()
     }
 
     /// How many messages were dropped because this reader was too slow.

@@ -381,8 +381,9 @@ impl Query {
         query
     }
 
-    /// The query restricted to the documents that match `selector`.
-    pub(crate) fn within(self, selector: Selector) -> Query {
+    /// Restricts the query to documents that also match `selector`; its order, limit and other options stay.
+    #[must_use]
+    pub fn within(self, selector: Selector) -> Query {
         Query { selector: selector.and(self.selector), plan_cache: None, ..self }
     }
 
