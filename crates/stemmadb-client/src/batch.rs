@@ -3,7 +3,7 @@
 use stemmadb::{Document, Edit, Object, Query, Result, Revision, Selector, Value};
 use stemmadb_wire::Operation;
 
-use crate::convert::{edit_value, missing_field, object, optional_document, revision_of};
+use crate::convert::{edit_value, group_of, missing_field, object, optional_document, revision_of};
 use crate::database::RemoteDatabase;
 
 /// A batch of steps that run in order in one transaction on the server, in one round trip. See
@@ -73,6 +73,12 @@ impl Batch {
     /// `Invalid` if the query is malformed.
     pub fn count(self, query: impl Into<Query>) -> Result<Self> {
         Ok(self.step("count", [("query", query.into().to_value()?)]))
+    }
+
+    /// Computes an aggregation, given as [`Aggregation::parse`](stemmadb::Aggregation::parse) reads it. Its result is an
+    /// array of groups, each with `key` and `figures`.
+    pub fn aggregate(self, aggregation: &Value) -> Self {
+        self.step("aggregate", [("aggregation", aggregation.clone())])
     }
 
     /// Requires that the document `id` is at `revision`; `None`: that it does not exist.
@@ -166,6 +172,15 @@ impl BatchResults {
     pub fn documents(&self, step: usize) -> Result<Vec<Option<Document>>> {
         let rows = self.result(step)?.as_array().ok_or_else(|| missing_field("documents"))?;
         rows.iter().map(|row| optional_document(&self.database.shared.factory, row)).collect()
+    }
+
+    /// The key and the figures of each group that a step computed.
+    ///
+    /// # Errors
+    /// `Invalid` if the step aggregates nothing.
+    pub fn groups(&self, step: usize) -> Result<Vec<(Value, Object)>> {
+        let rows = self.result(step)?.as_array().ok_or_else(|| missing_field("groups"))?;
+        rows.iter().cloned().map(group_of).collect()
     }
 
     /// The revision that a step wrote.

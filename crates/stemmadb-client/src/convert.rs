@@ -207,3 +207,12 @@ pub(crate) fn edit_result(value: &Value) -> Result<Revision> {
         None => revision_of(value),
     }
 }
+
+/// The key and the figures of a group.
+pub(crate) fn group_of(mut row: Value) -> Result<(Value, Object)> {
+    let mut take = |name| row.as_object_mut().and_then(|fields| fields.remove(name));
+    match (take("key"), take("figures")) {
+        (Some(key), Some(Value::Object(figures))) => Ok((key, figures)),
+        _ => Err(missing_field("figures")),
+    }
+}

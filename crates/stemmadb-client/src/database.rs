@@ -12,8 +12,8 @@ use stemmadb_wire::Operation;
 
 use crate::batch::Batch;
 use crate::convert::{
-    at_value, change, edit_result, edit_value, insert_patch, missing_field, number, object, optional_document,
-    revision_of,
+    at_value, change, edit_result, edit_value, group_of, insert_patch, missing_field, number, object,
+    optional_document, revision_of,
 };
 use crate::declarations::{RemoteIndexes, RemoteSchemas};
 use crate::files::RemoteFiles;
@@ -284,15 +284,7 @@ impl RemoteDatabase {
             arguments.insert("as_of", at_value(at));
         }
         let (rows, _) = self.call_rows(Operation::Aggregate, &Value::Object(arguments))?;
-        let row = |mut row: Value| {
-            let fields = row.as_object_mut()?;
-            let key = fields.remove("key")?;
-            match fields.remove("figures")? {
-                Value::Object(figures) => Some((key, figures)),
-                _ => None,
-            }
-        };
-        rows.into_iter().map(row).collect::<Option<_>>().ok_or_else(|| missing_field("figures"))
+        rows.into_iter().map(group_of).collect()
     }
 
     /// Reads the changes after `since`, up to the newest. `Sequence::ZERO` means all.

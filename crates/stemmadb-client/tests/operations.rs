@@ -40,7 +40,12 @@ fn batches_use_earlier_results() {
     let read = db.batch().get("solaris").get_many(["x"]).with("ids", 0, "body.also");
     let read = read.find(field("price").lt(6)).unwrap().get_many(["x"]).with("ids", 2, "[].id");
     let read = read.get("eden").get_many(["x"]).with("ids", 4, "body.lines[].id");
-    let results = read.count(Selector::everything()).unwrap().run().unwrap();
+    let sum = Value::from(json!({"selector": {"_id": {"$in": []}}, "figures": {"total": {"sum": "price"}}}));
+    let read = read.count(Selector::everything()).unwrap();
+    let read = read.aggregate(&sum).with("aggregation.selector._id.$in", 2, "[].id");
+    let results = read.run().unwrap();
+    let groups = results.groups(7).unwrap();
+    assert_eq!((groups.len(), groups[0].1.get("total")), (1, Some(&Value::from(5))));
     assert_eq!(results.document(0).unwrap().unwrap().id().as_str(), "solaris");
     let ids = |step: usize| {
         let documents = results.documents(step).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use stemmadb::{Attachment, Document, Object, Value};
 use stemmadb_wire::{Encoding, FrameKind, write_frame};
 
-use super::call::Call;
+use super::call::{Call, object};
 use super::failure::Result;
 
 /// The bytes of rows that are sent in one frame; the last row may exceed them.
@@ -45,6 +45,11 @@ pub(super) fn document_value(document: &Document, files: &[Attachment]) -> Resul
         object.insert("files", files.iter().map(file_value).collect::<Vec<_>>());
     }
     Ok(Value::Object(object))
+}
+
+/// A group of an aggregation.
+pub(super) fn group_value((key, figures): (Value, Object)) -> Value {
+    object([("key", key), ("figures", Value::Object(figures))])
 }
 
 fn file_value(file: &Attachment) -> Value {

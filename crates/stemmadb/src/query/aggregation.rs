@@ -160,6 +160,11 @@ impl Aggregation {
         self.find(snapshot).with_source(|source, query| hints::hints_of(&source, query, &paths))
     }
 
+    /// What the aggregated documents match.
+    pub(crate) fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
     /// Stops the computation with `Stopped` if it takes longer than `time`.
     #[must_use]
     pub fn time_limit(self, time: Duration) -> Self {

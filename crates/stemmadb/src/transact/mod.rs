@@ -20,9 +20,9 @@ use serde::Serialize;
 use crate::document::Document;
 use crate::engine::{Edit, Store, Transaction};
 use crate::options::Durability;
-use crate::query::{Find, Query};
+use crate::query::{Aggregation, Find, Query};
 use crate::revision::{DocumentId, Revision};
-use crate::value::{Patch, Value};
+use crate::value::{Object, Patch, Value};
 use crate::{Error, Result};
 pub(crate) use matching::{delete_where, update_where};
 pub(crate) use read_set::ReadPredicate;
@@ -62,6 +62,30 @@ impl Attempt<'_> {
         let query = query.into();
         self.reads.add_selector(query.selector().matcher()?);
         Ok(self.transaction.snapshot()?.find(query))
+    }
+
+    /// Computes an aggregation, of what this transaction wrote too. The transaction then depends on every document that
+    /// matches the selector.
+    ///
+    /// ```
+    /// # use stemmadb::{Aggregation, Database, Value};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let total = Aggregation::parse(&r#"{"figures": {"total": {"sum": "price"}}}"#.parse()?)?;
+    /// db.optimistic(|tx| {
+    ///     tx.insert("solaris", &serde_json::json!({"price": 12}))?;
+    ///     let rows = tx.aggregate(&total)?;
+    ///     assert_eq!(rows[0].1.get("total"), Some(&Value::from(12)));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Aggregation::rows`].
+    pub fn aggregate(&mut self, aggregation: &Aggregation) -> Result<Vec<(Value, Object)>> {
+        self.reads.add_selector(aggregation.selector().matcher()?);
+        aggregation.rows(&self.transaction.snapshot()?)
     }
 
     /// The speculative transaction of this attempt.

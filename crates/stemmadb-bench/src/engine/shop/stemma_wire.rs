@@ -1,16 +1,16 @@
 //! The shop in Stemma over the wire protocol: the same documents, a server in a separate process, one connection per
 //! agent.
 //!
-//! A step that reads a product makes two requests, for the product and for its reviews. A step that writes makes one:
-//! a product is added to a cart by a patch, and a cart becomes an order by a transaction that checks the cart's revision.
-//! Agents keep the carts they wrote as their shopper's program would, and read one only if another agent wrote it.
+//! A step that reads makes one request: a batch reads the product and aggregates its reviews. So does a step that
+//! writes, except a checkout: a product is added to a cart by a patch, and the cart that was read becomes an order by a
+//! transaction that checks its revision.
 
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
 use stemmadb::{Document, DocumentId, Edit, Patch, Query, Value, field};
-use stemmadb_client::RemoteDatabase;
+use stemmadb_client::{Batch, BatchResults, RemoteDatabase};
 use uuid::Uuid;
 
 use super::stemma::{cart_id, product_called, review_id};
@@ -42,8 +42,8 @@ impl StemmaWireShop {
         add_all(&mut edits, "product", &stock.products)?;
         add_all(&mut edits, "customer", &stock.customers)?;
         add_all(&mut edits, "order", &stock.orders)?;
-        for review in &stock.reviews {
-            edits.push(insert(&review_id(review.product_id, review.customer_id), review)?);
+        for one in &stock.reviews {
+            edits.push(insert(&review_id(one.product_id, one.customer_id), &review(one)?)?);
         }
         while !edits.is_empty() {
             let batch = edits.drain(..edits.len().min(BATCH_COUNT)).collect();
@@ -98,12 +98,16 @@ struct StemmaWireAgent {
 }
 
 impl StemmaWireAgent {
-    fn product_with_rating(&self, document: &Document) -> Result<Option<ProductWithRating>> {
-        let Some(id) = document.id().as_str().strip_prefix("product:") else { return Ok(None) };
-        let id: u32 = id.parse()?;
+    /// Runs a batch that reads a product in its first step, and aggregates its reviews in the second.
+    fn product_with_rating(
+        batch: Batch,
+        product: impl Fn(&BatchResults) -> Result<Option<Document>>,
+    ) -> Result<Option<ProductWithRating>> {
+        let results = batch.run()?;
+        let Some(document) = product(&results)? else { return Ok(None) };
+        let id = document.id().as_str().strip_prefix("product:").ok_or("no product's id")?.parse()?;
         let Product { name, category_ids } = document.to()?;
-        let figures = json!({"count": "count", "total": {"sum": "rating"}});
-        let groups = self.database.aggregate(&json!({"selector": {"product_id": id}, "figures": figures}).into())?;
+        let groups = results.groups(1)?;
         let figure = |name: &str| -> Result<u32> {
             let number = groups.first().and_then(|(_, figures)| figures.get(name)).and_then(Value::as_u64);
             Ok(number.unwrap_or(0).try_into()?)
@@ -113,15 +117,35 @@ impl StemmaWireAgent {
     }
 }
 
+/// The aggregation of the reviews of products with these ids.
+fn rating(products: &[String]) -> Value {
+    let figures = json!({"count": "count", "total": {"sum": "rating"}});
+    json!({"selector": {"product": {"$in": products}}, "figures": figures}).into()
+}
+
+/// A review, which refers to its product by the document's id.
+fn review(review: &Review) -> Result<Value> {
+    let mut body = Value::from_serialize(review)?;
+    let object = body.as_object_mut().ok_or("a review is an object")?;
+    object.insert("product", product_id(review.product_id));
+    Ok(body)
+}
+
+fn product_id(number: u32) -> String {
+    format!("product:{number}")
+}
+
 impl Agent for StemmaWireAgent {
     fn find_product(&mut self, name: &str) -> Result<Option<ProductWithRating>> {
-        let found = self.database.find(Query::new(product_called(name))).first()?;
-        found.map_or(Ok(None), |document| self.product_with_rating(&document))
+        let batch = self.database.batch().find(Query::new(product_called(name)).limit(1))?;
+        let batch = batch.aggregate(&rating(&[])).with("aggregation.selector.product.$in", 0, "[].id");
+        Self::product_with_rating(batch, |results| Ok(results.documents(0)?.into_iter().next().flatten()))
     }
 
     fn look_up_product(&mut self, id: u32) -> Result<Option<ProductWithRating>> {
-        let found = self.database.get(&format!("product:{id}"))?;
-        found.map_or(Ok(None), |document| self.product_with_rating(&document))
+        let id = product_id(id);
+        let batch = self.database.batch().get(&id).aggregate(&rating(&[id]));
+        Self::product_with_rating(batch, |results| Ok(results.document(0)?))
     }
 
     fn create_cart(&mut self) -> Result<CartId> {
@@ -146,8 +170,8 @@ impl Agent for StemmaWireAgent {
     }
 
     fn rate_product(&mut self, customer_id: u32, product_id: u32, rating: u8) -> Result<()> {
-        let review = Review { customer_id, product_id, rating, review: None };
-        self.database.upsert(&review_id(product_id, customer_id), &review)?;
+        let body = review(&Review { customer_id, product_id, rating, review: None })?;
+        self.database.upsert(&review_id(product_id, customer_id), &body)?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use stemmadb::{Aggregation, Error, Find, Number, Query, Summary, Value};
 use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
-use super::super::rows::{RowStream, write_document};
+use super::super::rows::{RowStream, group_value, write_document};
 use crate::directory::ServedDatabase;
 
 /// The query of the request, with its limits and the server's.
@@ -164,8 +164,8 @@ pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
         Some(snapshot) => snapshot,
         None => served.database().snapshot()?,
     };
-    for (key, figures) in aggregation.rows(&snapshot)? {
-        rows.add_value(&object([("key", key), ("figures", Value::Object(figures))]))?;
+    for group in aggregation.rows(&snapshot)? {
+        rows.add_value(&group_value(group))?;
     }
     Ok(rows.finish(&[]))
 }

@@ -3,14 +3,15 @@
 use std::cell::Cell;
 
 use stemmadb::{
-    Attempt, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of, field,
+    Aggregation, Attempt, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of,
+    field,
 };
 
 use super::super::call::{Call, revision};
 use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
 use super::super::rights::RightsOf;
-use super::super::rows::document_value;
+use super::super::rows::{document_value, group_value};
 use super::edits::{open, parse_edit, parse_patch};
 use crate::design::Validators;
 use crate::directory::ServedDatabase;
@@ -198,7 +199,7 @@ impl Step {
     }
 
     fn writes(&self) -> bool {
-        !matches!(self.op(), "get" | "get_many" | "find" | "count" | "check" | "require")
+        !matches!(self.op(), "get" | "get_many" | "find" | "count" | "aggregate" | "check" | "require")
     }
 
     /// The arguments, with results of earlier steps in their places.
@@ -263,6 +264,14 @@ impl Step {
                 Ok(Value::Array(rows))
             }
             "count" => Ok(editing.attempt.find(query()?)?.count()?.into()),
+            "aggregate" => {
+                let aggregation = arguments.get("aggregation");
+                let aggregation = aggregation.ok_or_else(|| Error::invalid("the argument `aggregation` is missing"))?;
+                let aggregation = Aggregation::parse(aggregation)?.cancelled_by(&call.running.cancellation);
+                let groups = editing.attempt.aggregate(&aggregation)?;
+                let rows = groups.into_iter().map(|group| take_row().map(|()| group_value(group)));
+                rows.collect()
+            }
             "check" => Check::parse(&arguments).map_err(wire)?.evaluate(editing.attempt).map(|()| Value::Null),
             "require" => self.require(editing, &arguments, results).map(|()| Value::Null),
             _ => Ok(editing.edit(parse_edit(&arguments).map_err(wire)?)?.to_string().into()),
