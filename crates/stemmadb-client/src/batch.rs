@@ -75,8 +75,8 @@ impl Batch {
         Ok(self.step("count", [("query", query.into().to_value()?)]))
     }
 
-    /// Computes an aggregation, given as [`Aggregation::parse`](stemmadb::Aggregation::parse) reads it. Its result is an
-    /// array of groups, each with `key` and `figures`.
+    /// Computes an aggregation, given as [`Aggregation::parse`](stemmadb::Aggregation::parse) reads it. Its result is
+    /// an array of groups, each with `key` and `figures`.
     pub fn aggregate(self, aggregation: &Value) -> Self {
         self.step("aggregate", [("aggregation", aggregation.clone())])
     }

@@ -1,9 +1,10 @@
-//! Counts of connections, in all and by client address.
+//! Counts of connections, in all and by client address, and of the requests of one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
@@ -64,5 +65,40 @@ impl Drop for CountedConnection {
                 counts.remove(&self.network);
             }
         }
+    }
+}
+
+/// The requests of a connection that are under way, and since when there are none.
+#[derive(Default)]
+pub(crate) struct Activity(Mutex<(usize, Option<Instant>)>);
+
+/// A request that is under way, until the last byte of its response is sent.
+pub(crate) struct RunningRequest(Arc<Activity>);
+
+impl Activity {
+    pub(crate) fn begin(self: &Arc<Self>) -> RunningRequest {
+        self.0.lock().0 += 1;
+        RunningRequest(self.clone())
+    }
+
+    /// Returns once there was no request for `time`.
+    pub(crate) async fn idle_for(&self, time: Duration) {
+        let begun = Instant::now();
+        loop {
+            let (running, since) = *self.0.lock();
+            let end = since.unwrap_or(begun) + time;
+            match (running, end.checked_duration_since(Instant::now())) {
+                (0, None) => return,
+                (0, Some(rest)) => tokio::time::sleep(rest).await,
+                _ => tokio::time::sleep(time).await,
+            }
+        }
+    }
+}
+
+impl Drop for RunningRequest {
+    fn drop(&mut self) {
+        let mut activity = self.0.0.lock();
+        *activity = (activity.0 - 1, Some(Instant::now()));
     }
 }

@@ -35,7 +35,6 @@ mod error;
 pub mod fuzz;
 mod handlers;
 mod http;
-mod http2;
 mod log;
 mod mango;
 mod metrics;

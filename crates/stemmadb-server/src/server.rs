@@ -1,6 +1,7 @@
 //! The HTTP server: listener, connections and their limits, request handling, shutdown; and the server as a service in
 //! a program's own HTTP server.
 
+mod http2;
 mod mounted;
 
 use std::net::SocketAddr;
@@ -31,20 +32,20 @@ use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, au
 use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, TraceId, UPLOADS_MAX};
 use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
-use crate::connections::ConnectionSlot;
+use crate::connections::{ConnectionSlot, RunningRequest};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::{
     ClientBody, HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest,
     blocking, segments,
 };
-use crate::http2::{self, RunningRequest};
 use crate::outbound::OutboundClient;
 use crate::replicator::{JobContext, Jobs, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
+use crate::tls::HTTP_2;
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::wire::WireServer;
 pub use mounted::{MountedService, ResponseBody};
@@ -378,7 +379,7 @@ async fn accept(
                     let handshake = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
                     let Ok(Ok(stream)) = handshake else { return };
                     match stream.get_ref().1.alpn_protocol() {
-                        Some(http2::ALPN) => http2::drive(stream, peer, slot, state, stopped).await,
+                        Some(HTTP_2) => http2::drive(stream, peer, slot, state, stopped).await,
                         _ => drive_connection(connection(stream, peer, slot, &state), stopped).await,
                     }
                 }

@@ -15,7 +15,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::Tls;
 use crate::error::{Failure, Result};
-use crate::http2;
+
+/// The name of HTTP/2 in the TLS handshake.
+pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// The minimum interval between checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,7 +28,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// 400 if the certificate or key can't be read, or if they don't match.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     let mut config = server_config(tls)?;
-    config.alpn_protocols = vec![http2::ALPN.to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -1,3 +1,5 @@
+//! Adaptive polling: reading without sleeping, while that is usually successful.
+
 use std::io;
 use std::time::{Duration, Instant};
 

@@ -12,9 +12,9 @@ use hyper::body::{Frame, SizeHint};
 use hyper::{HeaderMap, Method};
 use uuid::Uuid;
 
+use crate::connections::RunningRequest;
 use crate::error::Failure;
 use crate::http::{Body, CancelOnDrop, HttpResponse, MemoryReservation, with_read_timeout};
-use crate::http2::RunningRequest;
 use crate::metrics::{Metrics, NO_ROUTE};
 
 /// What the metrics and the log record about one request. Dropping it writes the log line.

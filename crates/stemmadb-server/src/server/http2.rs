@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Request;
 use hyper::body::Incoming;
@@ -10,62 +10,23 @@ use hyper::header::{HOST, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 
+use super::serve;
 use crate::app::ServerState;
-use crate::connections::ConnectionSlot;
+use crate::connections::{Activity, ConnectionSlot};
 use crate::http::{ClientBody, PeerAddress};
-use crate::server::serve;
-
-/// The protocol's name in the TLS handshake.
-pub(crate) const ALPN: &[u8] = b"h2";
 
 /// Requests that a connection may have under way.
 const REQUESTS_MAX: u32 = 100;
 /// A peer that is silent for so long is asked for a sign of life, and has as long to give it.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The requests of a connection that are under way, and since when there are none.
-#[derive(Default)]
-pub(crate) struct Activity(Mutex<(usize, Option<Instant>)>);
-
-/// A request that is under way, until the last byte of its response is sent.
-pub(crate) struct RunningRequest(Arc<Activity>);
-
-impl Activity {
-    fn begin(self: &Arc<Self>) -> RunningRequest {
-        self.0.lock().0 += 1;
-        RunningRequest(self.clone())
-    }
-
-    /// Returns once there was no request for `time`.
-    async fn idle_for(&self, time: Duration) {
-        let begun = Instant::now();
-        loop {
-            let (running, since) = *self.0.lock();
-            let end = since.unwrap_or(begun) + time;
-            match (running, end.checked_duration_since(Instant::now())) {
-                (0, None) => return,
-                (0, Some(rest)) => tokio::time::sleep(rest).await,
-                _ => tokio::time::sleep(time).await,
-            }
-        }
-    }
-}
-
-impl Drop for RunningRequest {
-    fn drop(&mut self) {
-        let mut activity = self.0.0.lock();
-        *activity = (activity.0 - 1, Some(Instant::now()));
-    }
-}
-
 /// Serves a connection until its client closes it or leaves it idle, or, once the server stops, until its requests are
 /// answered.
-pub(crate) async fn drive<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: SocketAddr,
     slot: Arc<ConnectionSlot>,
