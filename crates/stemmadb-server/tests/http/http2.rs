@@ -156,13 +156,13 @@ fn missing_rights_are_refused() {
 
 #[test]
 fn idle_connection_is_closed_but_not_one_with_a_feed() {
-    let limits = Limits { head_timeout: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits { head_timeout: Duration::from_secs(3), ..Limits::default() };
     let (server, trusted, _place) = server(limits);
     run(async {
         let (idle, used) =
             (Connection::open(server.address(), &trusted).await, Connection::open(server.address(), &trusted).await);
         used.ask(Method::PUT, "/shop", &Value::Null).await;
-        let feed = used.send(Method::GET, "/shop/_changes?feed=continuous&heartbeat=50", String::new()).await.unwrap();
+        let feed = used.send(Method::GET, "/shop/_changes?feed=continuous&heartbeat=250", String::new()).await.unwrap();
         idle.ask(Method::GET, "/", &Value::Null).await;
         idle.driver.await.unwrap().unwrap();
         let mut feed = feed.into_body();
