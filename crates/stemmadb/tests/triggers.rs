@@ -190,9 +190,10 @@ fn a_trigger_shows_its_position() {
     let trigger = db.trigger("t", TriggerOptions::new(), move |_| Ok(sender.send(())?)).unwrap();
     assert_eq!(trigger.position(), Sequence::ZERO);
     db.insert("a", &json!({})).unwrap();
+    let sequence = db.get("a").unwrap().unwrap().sequence();
     handled.recv_timeout(TIMEOUT).unwrap();
     let begun = std::time::Instant::now();
-    while trigger.position() != Sequence::new(1) {
+    while trigger.position() != sequence {
         assert!(begun.elapsed() < TIMEOUT);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

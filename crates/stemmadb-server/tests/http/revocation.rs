@@ -135,6 +135,8 @@ fn with_clock() -> (TestServer, Clock) {
 /// The initial time of the clock, in milliseconds since 1970.
 const START_MS: i64 = 2_000_000_000_000;
 const SESSION_MS: i64 = 600_000;
+/// Sessions begin later than the clock's start by the real time that passed since then: more than any test takes.
+const LATE_MS: i64 = 600_000;
 
 #[test]
 fn feeds_end_when_their_session_or_jwt_expires() {
@@ -148,7 +150,7 @@ fn feeds_end_when_their_session_or_jwt_expires() {
     let mut over = [begin("a session", &session), begin("a signed token", &signed(300))].into_iter().flatten();
     let password = format!("Authorization: {}", basic("late", "late"));
     let mut continues = [begin("a password", &password), begin("a longer token", &signed(10_000))];
-    clock.set(START_MS + SESSION_MS);
+    clock.set(START_MS + SESSION_MS + LATE_MS);
     over.by_ref().for_each(|mut feed| feed.ends());
     for feed in continues.iter_mut().flatten() {
         assert!(feed.continues(), "{} was ended with the others", feed.name);
@@ -164,7 +166,7 @@ fn expired_session_stays_expired_when_the_clock_goes_back() {
     let session = user(&server, "back");
     clock.set(START_MS + SESSION_MS - 1000);
     assert_eq!(status(&server, &session), 200);
-    clock.set(START_MS + SESSION_MS);
+    clock.set(START_MS + SESSION_MS + LATE_MS);
     assert_eq!(status(&server, &session), 401, "the session expired");
     clock.set(START_MS);
     assert_eq!(status(&server, &session), 401, "it stays expired after the clock went back");
