@@ -254,7 +254,7 @@ fn path_subscriptions_continue_after_lost_connections() {
     server.restart();
     let again = server.client().database("shop");
     again.insert("b", &json!({"status": "new"})).unwrap();
-    // What changed meanwhile is not known, only where; the last transaction may be reported again.
+    // A resumed feed knows where earlier changes were, but not what they were. It may repeat the last transaction.
     loop {
         let change = feed.next_within(PATIENCE).unwrap().expect("the change of b");
         if change.id.as_str() == "b" {

@@ -89,8 +89,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ServiceFuture {
-        let service = self.clone();
-        Box::pin(async move { Ok(service.handle(request).await) })
+        hyper::service::Service::call(&*self, request)
     }
 }
 
