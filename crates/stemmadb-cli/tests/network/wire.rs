@@ -102,5 +102,5 @@ fn clients_survive_kills_of_their_server() {
     let feed = db.changes(Sequence::ZERO).run().unwrap();
     assert_eq!(feed.count() as u64, total + WRITERS);
     server.assert_no_panic();
-    println!("{kills} kills, {total} rounds");
+    println!("kill -9 by the wire protocol: {kills} kills, {total} increments and inserts: 0 lost, 0 applied twice");
 }
