@@ -319,3 +319,61 @@ fn pipelined_answers_may_arrive_in_any_order() {
     drop(client);
     server.join().unwrap();
 }
+
+#[test]
+fn requests_are_counted_in_the_metrics() {
+    let server = TestServer::start(Transport::Tcp);
+    let db = server.client().create_database("shop").unwrap();
+    db.insert("a", &json!({})).unwrap();
+    for _ in 0..3 {
+        db.get("a").unwrap();
+    }
+    db.insert("a", &json!({})).unwrap_err();
+    let mut feed = db.subscribe(Sequence::ZERO);
+    feed.next_within(PATIENCE).unwrap().unwrap();
+    drop(feed);
+    // A request is recorded after its answer.
+    let expected = [
+        "stemma_requests_total{route=\"Get\",method=\"WIRE\",status=\"200\"} 3\n",
+        "stemma_requests_total{route=\"Edit\",method=\"WIRE\",status=\"200\"} 1\n",
+        "stemma_requests_total{route=\"Edit\",method=\"WIRE\",status=\"409\"} 1\n",
+        "stemma_requests_total{route=\"Subscribe\",method=\"WIRE\",status=\"408\"} 1\n",
+        "stemma_request_seconds_count{route=\"Get\",method=\"WIRE\"} 3\n",
+    ];
+    let page = || server.http("GET", "/_node/_local/_prometheus", "");
+    support::wait_until("the requests are counted", || {
+        let page = page();
+        expected.iter().all(|line| page.contains(line))
+    });
+    assert!(!page().contains("stemma_request_seconds_count{route=\"Subscribe\""));
+}
+
+/// Many more connections than threads.
+#[test]
+#[cfg(unix)]
+fn idle_connections_hold_no_thread() {
+    let limits = |config: &mut stemmadb_server::Config| {
+        (config.wire.thread_count, config.wire.connection_count) = (6, 300);
+    };
+    for transport in [Transport::Tcp, Transport::Tls, Transport::Unix] {
+        let mut server = TestServer::start_with(transport, limits);
+        server.client().create_database("shop").unwrap().insert("a", &json!({"n": 1})).unwrap();
+        let clients: Vec<_> = (0..100).map(|_| server.client()).collect();
+        for round in 0..2 {
+            for client in &clients {
+                let found = client.database("shop").get("a").unwrap();
+                assert_eq!(found.unwrap().get("n").unwrap(), Some(1.into()), "{transport:?} {round}");
+            }
+        }
+        // All of them ask at once; then the server restarts, and all of them reconnect at once.
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                for client in &clients {
+                    scope.spawn(|| assert!(client.database("shop").get("a").unwrap().is_some()));
+                }
+            });
+            server.stop();
+            server.restart();
+        }
+    }
+}

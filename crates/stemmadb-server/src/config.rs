@@ -294,7 +294,8 @@ pub struct Wire {
     pub poll_us: usize,
     /// The maximum number of connections; more are refused.
     pub connection_count: usize,
-    /// The maximum number of threads: one for each connection, and one for each stream and long request.
+    /// The maximum number of threads: one for each connection that is in use, stream and long request. A connection
+    /// without requests for a second has none.
     pub thread_count: usize,
     /// The time after which a connection without requests is closed. Clients reconnect when they need to.
     pub idle_timeout: Duration,
@@ -311,7 +312,7 @@ impl Default for Wire {
             is_plain: false,
             unix: None,
             poll_us: 50,
-            connection_count: 1000,
+            connection_count: 10_000,
             thread_count: 2000,
             idle_timeout: Duration::from_secs(600),
             snapshot_time: Duration::from_secs(60),

@@ -129,6 +129,13 @@ impl FrameBuffer {
         }
     }
 
+    /// Frees the memory of an empty buffer.
+    pub fn release_memory(&mut self) {
+        if !self.has_bytes() {
+            (self.bytes, self.start, self.end) = (Vec::new(), 0, 0);
+        }
+    }
+
     /// Whether bytes of a frame have arrived.
     pub fn has_bytes(&self) -> bool {
         self.start < self.end

@@ -12,6 +12,13 @@ macro_rules! operations {
         }
 
         impl Operation {
+            /// The operation's name, as `docs/wire-protocol.md` lists it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Operation::$name => stringify!($name),)+
+                }
+            }
+
             /// All operations, in the order of their codes.
             pub const ALL: &[Operation] = &[$(Operation::$name,)+];
 
@@ -154,7 +161,11 @@ operations! {
 }
 
 impl Operation {
-    pub(crate) fn from_code(code: u8) -> Result<Self> {
+    /// The operation with this code.
+    ///
+    /// # Errors
+    /// `Invalid` if there is none.
+    pub fn from_code(code: u8) -> Result<Self> {
         let known = Self::ALL.iter().find(|operation| **operation as u8 == code);
         known.copied().ok_or_else(|| {
             Error::invalid(format!("operation {code} is unknown")).with_hint("the server may be older than the client")

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// The score up to which successes count.
 const SCORE_MAX: u32 = 8;
+/// A success counts as much as so many failures: answers to reads come soon, those to durable writes later.
+const SUCCESS: u32 = 2;
 /// Without a success lately, one of so many waits polls.
 const TRIAL_INTERVAL: u32 = 32;
 /// A poll that did not run for so long has lost the processor to other work.
@@ -15,8 +17,9 @@ const PAUSE_FACTOR: u32 = 100;
 /// Decides when the reads of one connection poll before they sleep, because waking a sleeping thread on another
 /// processor takes longer than serving a request.
 ///
-/// A read polls as long as polling is usually successful. A thread that polls on a busy machine may lose the processor
-/// for milliseconds, where one that sleeps is woken at once: then polling pauses for a hundred times as long.
+/// A read polls as long as at least a third of the polls are successful. A thread that polls on a busy machine may lose
+/// the processor for milliseconds, where one that sleeps is woken at once: then polling pauses for a hundred times as
+/// long.
 #[derive(Debug)]
 pub struct Polling {
     time: Duration,
@@ -65,7 +68,10 @@ impl Polling {
             // Lets the peer run if it is on this processor.
             std::thread::yield_now();
         };
-        self.score = if result.is_some() { (self.score + 1).min(SCORE_MAX) } else { self.score / 2 };
+        self.score = match result {
+            Some(_) => (self.score + SUCCESS).min(SCORE_MAX),
+            None => self.score.saturating_sub(1),
+        };
         result
     }
 }

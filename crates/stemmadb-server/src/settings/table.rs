@@ -338,7 +338,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Maximum number of connections of the wire protocol; more are refused"
     ),
     setting!("wire.thread_count" Count wire.thread_count,
-        "Maximum number of threads of the wire protocol: one for each connection, stream and long request"
+        "Maximum number of threads of the wire protocol: one for each connection in use, stream and long request"
     ),
     setting!("wire.idle_timeout" Duration wire.idle_timeout,
         "Time after which a connection of the wire protocol without requests is closed"

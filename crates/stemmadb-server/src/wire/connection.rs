@@ -13,15 +13,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stemmadb::{Error, ErrorKind, Value};
-use stemmadb_wire::{Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Request, error_to_value, write_frame};
+use stemmadb_wire::{
+    Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Operation, Request, error_to_value, write_frame,
+};
 
 use super::call::Call;
 use super::failure::{Result, WireError, to_error};
 use super::poll::SharedPolling;
+use super::record::record;
 use super::running::Running;
 use super::server::WireServer;
 use super::transport::Transport;
-use super::{handshake, operations};
+use super::{handshake, operations, parking};
 use crate::accounts::Identity;
 use crate::connections::CountedConnection;
 use crate::error::Failure;
@@ -42,7 +45,7 @@ const MEMORY_FACTOR: usize = 3;
 pub(super) struct Connection {
     pub(super) server: Weak<WireServer>,
     pub(super) peer: SocketAddr,
-    transport: Transport,
+    pub(super) transport: Transport,
     number: u64,
     /// The encoding of values, set by the handshake.
     encoding: OnceLock<Encoding>,
@@ -66,6 +69,15 @@ struct ReadingRole {
     number: u64,
     /// Since when the thread with the role executes a request.
     busy_since: Option<Instant>,
+}
+
+/// What reading a connection came to.
+enum Reading {
+    Request(ReadRequest),
+    /// Nothing arrives at present.
+    Silence,
+    /// The connection is over.
+    End,
 }
 
 /// A request that was read.
@@ -163,8 +175,20 @@ impl Connection {
     }
 
     /// Reads and executes requests as long as this thread has the reading role `number`.
-    fn serve(self: &Arc<Self>, number: u64) {
-        while let Some(request) = self.read_request() {
+    pub(super) fn serve(self: &Arc<Self>, number: u64) {
+        let mut can_park = true;
+        loop {
+            let request = match self.read_request(can_park) {
+                Reading::Request(request) => request,
+                Reading::Silence => match parking::park(self, number) {
+                    true => return,
+                    false => {
+                        can_park = false;
+                        continue;
+                    }
+                },
+                Reading::End => break,
+            };
             let Some(server) = self.server.upgrade() else { break };
             self.role.lock().busy_since = Some(Instant::now());
             server.monitor.note_request();
@@ -215,9 +239,18 @@ impl Connection {
         true
     }
 
-    /// Reads frames up to the next request. `None` at the end of the connection.
-    fn read_request(&self) -> Option<ReadRequest> {
-        let server = self.server.upgrade()?;
+    /// Reads frames up to the next request. With `can_park`, returns if the connection is silent.
+    fn read_request(&self, can_park: bool) -> Reading {
+        let Some(server) = self.server.upgrade() else { return Reading::End };
+        match self.try_read_request(&server, can_park) {
+            Some(Some(request)) => Reading::Request(request),
+            Some(None) => Reading::Silence,
+            None => Reading::End,
+        }
+    }
+
+    /// As [`Connection::read_request`]; `None` at the end of the connection, `Some(None)` if it is silent.
+    fn try_read_request(&self, server: &Arc<WireServer>, can_park: bool) -> Option<Option<ReadRequest>> {
         let limits = &server.state.config.limits;
         let mut reading = self.reading.lock();
         let state = &mut *reading;
@@ -226,7 +259,7 @@ impl Connection {
             match state.frames.next_frame() {
                 Ok(Some(frame)) if frame.kind == FrameKind::Request => {
                     let (id, payload) = (frame.request, frame.payload.to_vec());
-                    return Some(ReadRequest { id, payload, _reservation: reservation });
+                    return Some(Some(ReadRequest { id, payload, _reservation: reservation }));
                 }
                 Ok(Some(frame)) => {
                     self.handle_control(&frame)?;
@@ -249,12 +282,23 @@ impl Connection {
                 }
                 reservation = Some(reserved);
             }
-            let timeout =
-                if state.frames.has_bytes() { limits.stall_timeout } else { server.state.config.wire.idle_timeout };
+            let idle_timeout = server.state.config.wire.idle_timeout;
+            let parking_time = parking::waiting_time(server.pool.thread_count(), server.pool.count_max())
+                .filter(|time| can_park && *time < idle_timeout && !state.frames.has_bytes());
+            let timeout = match (state.frames.has_bytes(), parking_time) {
+                (true, _) => limits.stall_timeout,
+                (false, Some(time)) => time,
+                (false, None) => idle_timeout,
+            };
             match self.fill(state, timeout) {
                 Ok(0) => return None,
                 Ok(count) => state.frames.add(count),
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if parking_time.is_some() {
+                        state.frames.release_memory();
+                        self.transport.release_memory();
+                        return Some(None);
+                    }
                     // A connection with a running stream is not idle.
                     if state.frames.has_bytes() || self.running.lock().is_empty() {
                         return None;
@@ -321,6 +365,8 @@ impl Connection {
     fn execute(self: &Arc<Self>, server: &Arc<WireServer>, request: ReadRequest, role: u64) {
         let running = Arc::new(Running::new());
         let is_new = self.running.lock().insert(request.id, running.clone()).is_none();
+        let (operation, started) = (request.payload.first().map(|code| Operation::from_code(*code)), Instant::now());
+        let mut failed = None;
         let outcome = match is_new {
             false => Err(Error::invalid("a request with this id is still running").into()),
             true => {
@@ -336,18 +382,32 @@ impl Connection {
             Err(WireError(error))
                 if error.kind() == ErrorKind::Stopped && server.is_stopping.load(Ordering::SeqCst) =>
             {
-                self.send_error(request.id, &Error::closed("the server is stopping"));
+                let error = Error::closed("the server is stopping");
+                self.send_error(request.id, &error);
+                failed = Some(error);
                 true
             }
             Ok(bytes) => self.transport.write(&bytes).is_ok(),
             Err(WireError(error)) => {
                 self.send_error(request.id, &error);
+                failed = Some(error);
                 true
             }
         };
         if !sent {
             self.close();
         }
+        record(server, self, operation.and_then(Result::ok), failed.as_ref(), started);
+    }
+
+    /// The name of the authenticated user.
+    pub(super) fn user_name(&self) -> Option<String> {
+        self.identity.lock().as_ref().and_then(|(identity, _)| identity.user.name.clone())
+    }
+
+    /// Whether requests are running.
+    pub(super) fn has_running(&self) -> bool {
+        !self.running.lock().is_empty()
     }
 
     /// Executes a request; returns its last frame.
@@ -421,7 +481,7 @@ impl Connection {
     }
 
     /// Forgets the connection, whose reading has ended.
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.close();
         if let Some(server) = self.server.upgrade() {
             server.forget(self.number);

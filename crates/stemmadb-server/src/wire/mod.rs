@@ -2,7 +2,8 @@
 //!
 //! The thread that reads a request executes it and sends the result; no other thread is woken. If a request takes
 //! longer than a few milliseconds, or streams for long, another thread takes over reading ([`monitor`]), so that the
-//! client can cancel it and send others. Rights are those of the HTTP routes that do the same ([`rights`]).
+//! client can cancel it and send others. A connection that is silent for a second has no thread ([`parking`]). Rights
+//! are those of the HTTP routes that do the same ([`rights`]).
 
 mod call;
 mod connection;
@@ -11,8 +12,10 @@ mod handshake;
 mod lanes;
 mod monitor;
 mod operations;
+mod parking;
 mod poll;
 mod pool;
+mod record;
 mod rights;
 mod rows;
 mod running;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +21,8 @@ pub(super) struct Pool {
     state: Mutex<PoolState>,
     has_work: Condvar,
     count_max: usize,
+    /// The number of threads, for those who only want to know.
+    thread_count: AtomicUsize,
     /// The server's runtime, whose context the threads enter.
     runtime: Handle,
 }
@@ -34,12 +37,18 @@ struct PoolState {
 
 impl Pool {
     pub(super) fn new(count_max: usize, runtime: Handle) -> Arc<Self> {
-        Arc::new(Pool { state: Mutex::default(), has_work: Condvar::new(), count_max, runtime })
+        let thread_count = AtomicUsize::new(0);
+        Arc::new(Pool { state: Mutex::default(), has_work: Condvar::new(), count_max, thread_count, runtime })
     }
 
     /// The number of threads.
     pub(super) fn thread_count(&self) -> usize {
-        self.state.lock().thread_count
+        self.thread_count.load(Ordering::Relaxed)
+    }
+
+    /// The most threads.
+    pub(super) fn count_max(&self) -> usize {
+        self.count_max
     }
 
     /// Runs `work` on a thread of the pool. Returns false if all threads are occupied and no more may be started.
@@ -55,6 +64,7 @@ impl Pool {
             return false;
         }
         state.thread_count += 1;
+        self.thread_count.store(state.thread_count, Ordering::Relaxed);
         drop(state);
         let pool = self.clone();
         let builder = std::thread::Builder::new().name("stemma-wire".to_owned()).stack_size(STACK_BYTES);
@@ -64,7 +74,9 @@ impl Pool {
             pool.work_until_idle();
         });
         if started.is_err() {
-            self.state.lock().thread_count -= 1;
+            let mut state = self.state.lock();
+            state.thread_count -= 1;
+            self.thread_count.store(state.thread_count, Ordering::Relaxed);
         }
         started.is_ok()
     }
@@ -78,6 +90,7 @@ impl Pool {
                 if self.has_work.wait_until(&mut state, deadline).timed_out() && state.queue.is_empty() {
                     state.idle_count -= 1;
                     state.thread_count -= 1;
+                    self.thread_count.store(state.thread_count, Ordering::Relaxed);
                     return;
                 }
             }

@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 
 use super::connection::Connection;
 use super::monitor::Monitor;
+use super::parking::serve_soon;
 use super::pool::Pool;
 use super::snapshots::Snapshots;
 use super::transport::{Socket, Transport};
@@ -126,10 +127,16 @@ impl WireServer {
         let connection = Arc::new(Connection::new(self, transport, peer, number, counted));
         connections.insert(number, connection.clone());
         drop(connections);
-        let served = connection.clone();
-        if is_full || self.is_stopping.load(Ordering::SeqCst) || !self.pool.run(move || served.serve_from_handshake()) {
+        if is_full || self.is_stopping.load(Ordering::SeqCst) {
             connection.refuse();
             self.forget(number);
+            return;
+        }
+        let served = connection.clone();
+        if !self.pool.run(move || served.serve_from_handshake()) {
+            self.runtime.spawn(async move {
+                serve_soon(&connection, |connection| connection.serve_from_handshake()).await;
+            });
         }
     }
 

@@ -77,7 +77,25 @@ pub(super) struct Transport {
     sending: Mutex<()>,
 }
 
+#[cfg(unix)]
+impl std::os::fd::AsFd for Transport {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl Transport {
+    /// Frees memory that only a busy connection needs. Nothing may be reading.
+    pub(super) fn release_memory(&self) {
+        let mut received = self.received.lock();
+        if received.is_empty() {
+            *received = Vec::new();
+        }
+    }
+
     pub(super) fn new(socket: Socket, tls: Option<&Arc<ServerConfig>>) -> io::Result<Self> {
         let tls = tls.map(|config| {
             let mut connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;
