@@ -47,6 +47,7 @@ const OBEYING: &[(&str, &str)] = &[
     ("POST", "/{db}/_changes"),
     ("POST", "/{db}/_find"),
     ("POST", "/{db}/_aggregate"),
+    ("POST", "/{db}/_transact"),
     ("POST", "/{db}/_update_where"),
     ("GET", "/{db}/_watch"),
     ("POST", "/{db}/_watch"),
@@ -260,7 +261,7 @@ pub(crate) fn check_restricted_route(route: &Route) -> Result<()> {
 /// The error for what can't be answered from the documents that a user may read.
 pub(crate) fn refused(what: &str) -> Failure {
     let instead =
-        "use documents, _all_docs, _find, _aggregate, _changes or _watch, or ask an administrator of the database";
+        "use documents, queries, changes, live queries or transactions, or ask an administrator of the database";
     Failure::forbidden(format!(
         "An access rule limits you to some documents, and {what} has no form for them: {instead}."
     ))

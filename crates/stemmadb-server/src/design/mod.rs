@@ -21,7 +21,7 @@ use crate::script::{ScriptError, ThrownError};
 pub(crate) use functions::{DesignFunctions, document_json, request_value};
 pub(crate) use program::{DesignView, OVERFLOW, PROGRAM_PREFIX, compile_views, declared_signatures};
 pub(crate) use rewrite_rules::{insecure, rewrite_by_rules};
-pub(crate) use validate::{Validators, WriteValidator, keep_rule_fields};
+pub(crate) use validate::{Validators, WriteValidator, keep_rule_fields, rule_fields};
 
 /// Reads the design document `name` (without `_design/`).
 ///

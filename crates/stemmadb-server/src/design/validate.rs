@@ -228,14 +228,24 @@ fn check_rule(
 /// read the document are told that it is deleted.
 pub(crate) fn keep_rule_fields(served: &ServedDatabase, id: &str, document: &mut IncomingDocument) -> Result<()> {
     let Some(before) = predecessor(&served.database().snapshot()?, id, document)? else { return Ok(()) };
-    let security = served.security();
     let Some(body) = document.body.as_object_mut() else { return Ok(()) };
-    for field in security.rule_fields() {
-        if let Some(value) = before.get(field)?.filter(|_| !body.contains(field)) {
-            body.insert(field, value);
+    for (field, value) in &rule_fields(served, &before)? {
+        if !body.contains(field) {
+            body.insert(field, value.clone());
         }
     }
     Ok(())
+}
+
+/// The fields of a revision that the access rule reads.
+pub(crate) fn rule_fields(served: &ServedDatabase, document: &Document) -> Result<Object> {
+    let (security, mut fields) = (served.security(), Object::new());
+    for field in security.rule_fields() {
+        if let Some(value) = document.get(field)? {
+            fields.insert(field, value);
+        }
+    }
+    Ok(fields)
 }
 
 /// Reads the predecessor of a document: the revision that it names, or else the newest of its ancestors that is stored.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
 use stemmadb::past::At;
-use stemmadb::{Error, Object, Revision, Sequence, Snapshot, Value};
+use stemmadb::{Durability, Error, Object, Revision, Sequence, Snapshot, Value};
 use stemmadb_wire::{Encoding, FrameKind, Request, write_frame};
 
 use super::connection::Connection;
@@ -13,7 +13,8 @@ use super::failure::Result;
 use super::rights::{self, RightsOf};
 use super::running::Running;
 use super::server::WireServer;
-use crate::accounts::Identity;
+use crate::accounts::{Identity, SessionCheck};
+use crate::auth::{Restriction, refused};
 use crate::design::WriteValidator;
 use crate::directory::ServedDatabase;
 use crate::writes::WriteOptions;
@@ -36,20 +37,52 @@ fn missing(name: &str, what: &str) -> Error {
 }
 
 impl Call<'_> {
-    /// Checks that the client may do what a route does.
+    /// Checks that the client may do what a route does, with the whole database or server.
+    ///
+    /// # Errors
+    /// `Forbidden` if it may not, or only with some documents; `NotFound` if there is no such database.
+    pub(super) fn allow(&self, rights: RightsOf, document: Option<&str>) -> Result<()> {
+        match self.restriction(rights, document)? {
+            None => Ok(()),
+            Some(_) => Err(refused(&format!("the operation {:?}", self.request.operation)).into()),
+        }
+    }
+
+    /// Checks that the client may do what a route does. Returns the restriction that the operation has to apply.
     ///
     /// # Errors
     /// `Forbidden` if it may not; `NotFound` if there is no such database.
-    pub(super) fn allow(&self, rights: RightsOf, document: Option<&str>) -> Result<()> {
+    pub(super) fn restriction(&self, rights: RightsOf, document: Option<&str>) -> Result<Option<Restriction>> {
         rights::check(self.server, &self.identity, rights, self.request.database, document)
     }
 
-    /// Checks rights and opens the database.
+    /// Checks rights and opens the database, for an operation that can't be limited to some documents.
     ///
     /// # Errors
     /// Those of [`Call::allow`].
     pub(super) fn open(&self, rights: RightsOf, document: Option<&str>) -> Result<Arc<ServedDatabase>> {
         self.allow(rights, document)?;
+        self.open_allowed()
+    }
+
+    /// Checks rights and opens the database. The operation has to apply the restriction, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Call::restriction`]; `Forbidden` if a restricted user reads the past.
+    pub(super) fn open_restricted(
+        &self,
+        rights: RightsOf,
+        document: Option<&str>,
+    ) -> Result<(Arc<ServedDatabase>, Option<Restriction>)> {
+        let restriction = self.restriction(rights, document)?;
+        if restriction.is_some() && self.arguments.get("as_of").is_some() {
+            return Err(refused("a state of the past (`as_of`)").into());
+        }
+        Ok((self.open_allowed()?, restriction))
+    }
+
+    /// Opens the database, after rights were checked.
+    fn open_allowed(&self) -> Result<Arc<ServedDatabase>> {
         Ok(self.server.wait(self.server.state.directory.open_database(self.request.database))?)
     }
 
@@ -71,14 +104,18 @@ impl Call<'_> {
     /// Refuses to continue a long stream if the client's access was revoked.
     ///
     /// # Errors
-    /// `Forbidden` if it was; `Stopped` if the request was cancelled; `Closed` if the server stops.
-    pub(super) fn check_stream(&self, rights: RightsOf) -> Result<()> {
+    /// `Forbidden` if it was, or the restriction that the stream applies has changed; `Stopped` if the request was
+    /// cancelled; `Closed` if the server stops.
+    pub(super) fn check_stream(&self, rights: RightsOf, restriction: Option<&Restriction>) -> Result<()> {
         self.running.refuse_if_cancelled()?;
         if self.server.is_stopping.load(Ordering::SeqCst) {
             return Err(Error::closed("the server is stopping").into());
         }
         let identity = self.connection.verified_identity(self.server)?;
-        rights::check(self.server, &identity, rights, self.request.database, None)
+        match rights::check(self.server, &identity, rights, self.request.database, None)?.as_ref() == restriction {
+            true => Ok(()),
+            false => Err(SessionCheck::refusal().into()),
+        }
     }
 
     /// Takes a credit of the request's stream; waits until the client grants one.
@@ -152,16 +189,19 @@ impl Call<'_> {
         time.or(duration("ago_us").map(At::Ago)).ok_or_else(|| missing(name, "no point in the past").into())
     }
 
-    /// How documents are written for this client.
-    pub(super) fn write_options(&self) -> WriteOptions {
-        let state = &self.server.state;
-        let durability = match self.optional_text("durability") {
-            Some("none") => stemmadb::Durability::None,
-            _ => state.config.durability,
-        };
-        let validator =
-            WriteValidator { user: self.identity.user.clone(), scripts: state.scripts.clone(), restriction: None };
-        WriteOptions { validator, new_edits: true, durability }
+    /// The durability of this request's writes.
+    pub(super) fn durability(&self) -> Durability {
+        match self.optional_text("durability") {
+            Some("none") => Durability::None,
+            _ => self.server.state.config.durability,
+        }
+    }
+
+    /// How documents are written for this client, who may read and write those of the restriction.
+    pub(super) fn write_options(&self, restriction: Option<Restriction>) -> WriteOptions {
+        let (user, scripts) = (self.identity.user.clone(), self.server.state.scripts.clone());
+        let validator = WriteValidator { user, scripts, restriction };
+        WriteOptions { validator, new_edits: true, durability: self.durability() }
     }
 
     /// The last frame of the request, with a value.

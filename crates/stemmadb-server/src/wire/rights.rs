@@ -7,7 +7,7 @@ use hyper::Method;
 use super::failure::Result;
 use super::server::WireServer;
 use crate::accounts::{Identity, authorize};
-use crate::auth::{Access, Route, refused};
+use crate::auth::{Access, Restriction, Route};
 use crate::error::Failure;
 use crate::http::Parameters;
 use crate::routes::route_named;
@@ -84,14 +84,15 @@ impl RightsOf {
     }
 }
 
-/// Checks that an identity may use a route, on a database and a document.
+/// Checks that an identity may use a route, on a database and a document. Returns the restriction that the operation has
+/// to apply.
 pub(super) fn check(
     server: &WireServer,
     identity: &Identity,
     rights: RightsOf,
     database: &str,
     document: Option<&str>,
-) -> Result<()> {
+) -> Result<Option<Restriction>> {
     let state = &server.state;
     let route = rights.route().ok_or_else(|| Failure::internal(format!("there is no route {rights:?}")))?;
     let mut parameters = Parameters::default();
@@ -109,11 +110,7 @@ pub(super) fn check(
     }
     debug_assert!(route.method != Method::HEAD);
     let authorized = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &identity.user);
-    match server.wait(authorized)? {
-        None => Ok(()),
-        // The operations read whole databases.
-        Some(_) => Err(refused("the wire protocol").into()),
-    }
+    Ok(server.wait(authorized)?)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The library's edits, with validation functions and the rules of `_users` applied.
 
-use stemmadb::{Edit, ErrorKind, Revision, Value};
+use stemmadb::{Document, DocumentId, Edit, ErrorKind, Revision, Value};
 
 use super::write::{WriteOptions, validate_documents};
 use crate::auth::USERS_DATABASE;
-use crate::design::Validators;
+use crate::design::{Validators, WriteValidator, rule_fields};
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::error::{Failure, Result};
@@ -31,10 +31,14 @@ impl EditError {
 /// How often an update of parts of a document is attempted while other writers change the document.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Whether edits may be refused by more than the library's own rules.
-pub(crate) fn needs_validation(served: &ServedDatabase, edits: &[Edit]) -> bool {
-    let has_rules = served.extension::<Validators>().may_exist() || served.name() == USERS_DATABASE;
-    has_rules || served.is_partitioned() || edits.iter().any(|edit| edit.id().as_str().starts_with('_'))
+/// Whether edits may be refused, or changed, by more than the library's own rules.
+pub(crate) fn needs_validation(served: &ServedDatabase, edits: &[Edit], validator: &WriteValidator) -> bool {
+    let has_functions = served.extension::<Validators>().may_exist() || served.name() == USERS_DATABASE;
+    let is_restricted = validator.restriction.is_some() || served.security().has_rule();
+    has_functions
+        || is_restricted
+        || served.is_partitioned()
+        || edits.iter().any(|edit| edit.id().as_str().starts_with('_'))
 }
 
 /// Validates edits. An update of parts of a document becomes the replacement of the body that was read.
@@ -46,13 +50,13 @@ pub(crate) fn prepare_edits(
     edits: Vec<Edit>,
     options: &WriteOptions,
 ) -> Result<Vec<Result<Edit, EditError>>> {
-    if !needs_validation(served, &edits) {
+    if !needs_validation(served, &edits, &options.validator) {
         return Ok(edits.into_iter().map(Ok).collect());
     }
     let mut prepared = Vec::with_capacity(edits.len());
     let (mut positions, mut documents, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
     for edit in edits {
-        match resolved(served, edit).and_then(|edit| Ok((incoming(served, &edit)?, edit))) {
+        match resolved(served, edit, options).and_then(|edit| Ok((incoming(served, &edit)?, edit))) {
             Ok((document, edit)) => {
                 positions.push(prepared.len());
                 documents.push(document);
@@ -72,17 +76,67 @@ pub(crate) fn prepare_edits(
     Ok(prepared)
 }
 
-/// Replaces an update of parts of a document by a replacement of its body.
-fn resolved(served: &ServedDatabase, edit: Edit) -> Result<Edit, EditError> {
-    let Edit::Update { id, revision, patch } = edit else { return Ok(edit) };
-    let read = || {
-        let current = served.database().get(id.as_str())?;
-        let current = current.ok_or_else(|| stemmadb::Error::not_found(format!("there is no document `{id}`")))?;
-        let base = revision.unwrap_or(*current.revision());
-        Ok((base, patch.apply(&current.value()?)?))
-    };
-    let (revision, body) = read().map_err(EditError::Library)?;
-    Ok(Edit::Replace { id, revision, body })
+/// Replaces edits that depend on the current document by those that don't: see [`resolve`].
+fn resolved(served: &ServedDatabase, edit: Edit, options: &WriteOptions) -> Result<Edit, EditError> {
+    resolve(served, edit, &options.validator, |id| served.database().get(id))
+}
+
+/// Replaces an update of parts of a document by a replacement of its body; if the database has an access rule, also a
+/// deletion by one that keeps the fields of the rule, and an upsert of a restricted user by an insertion or a
+/// replacement, so that the document that is replaced is the one that was checked. `read` reads the current document.
+///
+/// # Errors
+/// `NotFound` for a document that the user may not read, as if it did not exist: other errors would tell about it.
+pub(crate) fn resolve(
+    served: &ServedDatabase,
+    edit: Edit,
+    validator: &WriteValidator,
+    mut read: impl FnMut(&str) -> stemmadb::Result<Option<Document>>,
+) -> Result<Edit, EditError> {
+    let mut current = |id: &DocumentId| read(id.as_str()).map_err(EditError::Library);
+    let not_found =
+        |id: &DocumentId| EditError::Library(stemmadb::Error::not_found(format!("there is no document `{id}`")));
+    let may_read = |document: &Document| validator.may_read(document).map_err(EditError::Refused);
+    match edit {
+        Edit::Update { id, revision, patch } => {
+            let Some(current) = current(&id)? else { return Err(not_found(&id)) };
+            if !may_read(&current)? {
+                return Err(not_found(&id));
+            }
+            let revision = revision.unwrap_or(*current.revision());
+            let body = current.value().and_then(|body| patch.apply(&body)).map_err(EditError::Library)?;
+            Ok(Edit::Replace { id, revision, body })
+        }
+        Edit::Upsert { id, body } if validator.restriction.is_some() => Ok(match current(&id)? {
+            Some(current) => Edit::Replace { id, revision: *current.revision(), body },
+            None => Edit::Insert { id, body },
+        }),
+        Edit::Attach { .. } | Edit::Detach { .. } if validator.restriction.is_some() => {
+            match current(edit.id())? {
+                Some(current) if !may_read(&current)? => Err(not_found(edit.id())),
+                _ => Ok(edit),
+            }
+        }
+        Edit::Delete { id, revision } if validator.restriction.is_some() || served.security().has_rule() => {
+            let Some(current) = current(&id)? else { return Ok(Edit::Delete { id, revision }) };
+            if !may_read(&current)? {
+                return Err(not_found(&id));
+            }
+            let deleted = match *current.revision() == revision {
+                true => Some(current),
+                false => served.database().get_revision(id.as_str(), &revision).map_err(EditError::Library)?,
+            };
+            let kept = deleted.filter(|deleted| !deleted.is_deleted()).map(|deleted| rule_fields(served, &deleted));
+            match kept.transpose().map_err(EditError::Refused)? {
+                Some(body) if !body.is_empty() => {
+                    let (parent, body) = (Some(revision), Value::Object(body));
+                    Ok(Edit::Put { id, parent, deleted: true, body, files: Vec::new() })
+                }
+                _ => Ok(Edit::Delete { id, revision }),
+            }
+        }
+        edit => Ok(edit),
+    }
 }
 
 /// The document that validation functions see.
@@ -94,6 +148,7 @@ fn incoming(served: &ServedDatabase, edit: &Edit) -> Result<IncomingDocument, Ed
         Edit::Insert { body, .. } | Edit::Upsert { body, .. } => (None, false, body.clone()),
         Edit::Replace { revision, body, .. } => (Some(*revision), false, body.clone()),
         Edit::Delete { revision, .. } => (Some(*revision), true, Value::Object(Default::default())),
+        Edit::Put { parent, deleted: true, body, .. } => (*parent, true, body.clone()),
         _ => return Err(EditError::Refused(Failure::not_implemented("this kind of edit can't be sent"))),
     };
     let id = edit.id().as_str();
@@ -156,9 +211,10 @@ pub(crate) fn apply_edits(
     record_id: Option<&str>,
     record: impl Fn(&[EditOutcome]) -> Option<Value>,
 ) -> Result<Vec<EditOutcome>, EditError> {
-    // A single update of parts of a document is repeated if others change the document in between.
+    // A single edit of the current document is repeated if others change the document in between.
     let single = match &edits[..] {
         [edit @ Edit::Update { revision: None, .. }] => Some(edit.clone()),
+        [edit @ Edit::Upsert { .. }] if options.validator.restriction.is_some() => Some(edit.clone()),
         _ => None,
     };
     let mut outcomes = apply_once(served, edits, options, record_id, &record)?;

@@ -7,7 +7,7 @@ mod transact;
 mod users;
 mod write;
 
-pub(crate) use edits::{EditError, EditOutcome, apply_edits, needs_validation, prepare_edits};
+pub(crate) use edits::{EditError, EditOutcome, apply_edits, needs_validation, prepare_edits, resolve};
 pub(crate) use patch::{Change, change_where, patch};
 pub(crate) use transact::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, transact};
 pub(crate) use write::{WriteOptions, WriteResult, run_write, write, write_one};

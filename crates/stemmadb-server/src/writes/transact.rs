@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use hyper::StatusCode;
-use stemmadb::{Attempt, Error, ErrorKind, Query, Revision, Selector};
+use stemmadb::{Attempt, Document, Error, ErrorKind, Query, Revision, Selector};
 
 use super::write::{WriteOptions, to_edit, validate_documents, write_failure};
-use crate::design::Validators;
+use crate::design::{Validators, WriteValidator};
 use crate::directory::ServedDatabase;
 use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
@@ -75,7 +75,7 @@ pub(crate) fn transact(
     let attempt = |attempt: &mut Attempt<'_>| {
         refused.clear();
         for (index, check) in checks.iter().enumerate() {
-            refused.extend(check.evaluate(index, attempt)?);
+            refused.extend(check.evaluate(index, attempt, &options.validator)?);
         }
         let mut written = Vec::with_capacity(edits.len());
         for edit in &edits {
@@ -83,7 +83,7 @@ pub(crate) fn transact(
             match attempt.edit(edit.clone()) {
                 Ok(revision) => written.push((id.to_owned(), revision.to_string())),
                 Err(error) if concerns_one_document(error.kind()) => {
-                    let current = attempt.get(id)?.map(|document| *document.revision());
+                    let current = readable(attempt, id, &options.validator)?.map(|document| *document.revision());
                     refused.push(Refusal {
                         cause: RefusalCause::Document(id.to_owned()),
                         failure: write_failure(error),
@@ -108,6 +108,13 @@ pub(crate) fn transact(
     }
 }
 
+/// Reads a document, if the user may read it.
+fn readable(attempt: &mut Attempt<'_>, id: &str, validator: &WriteValidator) -> stemmadb::Result<Option<Document>> {
+    let Some(document) = attempt.get(id)? else { return Ok(None) };
+    let is_readable = validator.may_read(&document).map_err(|failure| Error::internal(failure.reason().to_owned()))?;
+    Ok(is_readable.then_some(document))
+}
+
 /// Whether an error concerns only one document, so that the remaining documents are still checked.
 fn concerns_one_document(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Conflict | ErrorKind::Duplicate | ErrorKind::NotFound | ErrorKind::Invalid)
@@ -115,11 +122,20 @@ fn concerns_one_document(kind: ErrorKind) -> bool {
 
 impl TransactionCheck {
     /// Evaluates the check; returns the refusal if it does not hold.
-    fn evaluate(&self, index: usize, attempt: &mut Attempt<'_>) -> stemmadb::Result<Option<Refusal>> {
+    fn evaluate(
+        &self,
+        index: usize,
+        attempt: &mut Attempt<'_>,
+        validator: &WriteValidator,
+    ) -> stemmadb::Result<Option<Refusal>> {
+        let within = |selector: &Selector| match &validator.restriction {
+            Some(restriction) => restriction.selector().and(selector.clone()),
+            None => selector.clone(),
+        };
         let mut current = None;
         let reason = match self {
             TransactionCheck::Revision(id, expected) => {
-                current = attempt.get(id)?.map(|document| *document.revision());
+                current = readable(attempt, id, validator)?.map(|document| *document.revision());
                 match (current, expected) {
                     (current, expected) if current == *expected => None,
                     (Some(current), None) => Some(format!("{id} exists, at {current}")),
@@ -128,14 +144,14 @@ impl TransactionCheck {
                 }
             }
             TransactionCheck::Rows(selector, rows) => {
-                let query = Query::new(selector.clone()).limit(rows.len() as u64 + 1);
+                let query = Query::new(within(selector)).limit(rows.len() as u64 + 1);
                 let row = |document: stemmadb::Document| (document.id().to_string(), *document.revision());
                 let found = attempt.find(query)?.run()?.map(|document| document.map(row));
                 let found = found.collect::<stemmadb::Result<BTreeMap<_, _>>>()?;
                 (found != *rows).then(|| "the matching documents or their revisions differ".to_owned())
             }
             TransactionCheck::Count(selector, expected) => {
-                let count = attempt.find(selector.clone())?.count()?;
+                let count = attempt.find(within(selector))?.count()?;
                 (count != *expected).then(|| format!("{count} documents match, not {expected}"))
             }
         };

@@ -12,20 +12,20 @@ use crate::watch::Events;
 const ALICE: Option<(&str, &str)> = Some(("alice", "alice's"));
 const BOB: Option<(&str, &str)> = Some(("bob", "bob's"));
 /// What only documents of others contain.
-const MARK: &str = "HIDDEN";
+pub(crate) const MARK: &str = "HIDDEN";
 
-fn rule() -> Value {
+pub(crate) fn rule() -> Value {
     json!({"selector": {"$or": [
         {"owner": {"$user": "name"}}, {"team": {"$in": {"$user": "roles"}}}, {"public": true},
     ]}})
 }
 
-fn security(rule: Value) -> Value {
+pub(crate) fn security(rule: Value) -> Value {
     let members = json!({"names": ["alice", "bob", "carol"], "roles": []});
     json!({"admins": {"names": ["boss"], "roles": []}, "members": members, "access_rule": rule})
 }
 
-fn users(server: &TestServer) {
+pub(crate) fn users(server: &TestServer) {
     server.database("_users", &[]);
     for (name, roles) in
         [("alice", json!([])), ("bob", json!(["legal"])), ("carol", json!(["staff"])), ("boss", json!([]))]
@@ -39,6 +39,13 @@ fn users(server: &TestServer) {
 fn server() -> TestServer {
     let server = TestServer::new();
     users(&server);
+    fill(&server);
+    assert_eq!(server.put("/notes/_security", &security(rule())).status, 200);
+    server
+}
+
+/// Creates the database `notes`, before it has a rule.
+pub(crate) fn fill(server: &TestServer) {
     let hidden = |id: &str, owner: &str| json!({"_id": id, "owner": owner, "text": MARK, "n": 100});
     server.database(
         "notes",
@@ -73,8 +80,6 @@ fn server() -> TestServer {
     let key = server.put("/notes/_keys/names/k", &json!(MARK));
     assert_eq!(key.status, 201);
     assert_eq!(server.put("/notes/_local/shared", &json!({"text": MARK})).status, 201);
-    assert_eq!(server.put("/notes/_security", &security(rule())).status, 200);
-    server
 }
 
 impl TestServer {
@@ -440,7 +445,6 @@ fn routes_that_have_no_restricted_form_are_refused() {
         ("GET", "/notes/_history/a1"),
         ("GET", "/notes/_keys/names"),
         ("GET", "/notes/_local_docs"),
-        ("POST", "/notes/_transact"),
         ("POST", "/notes/_prepare"),
         ("GET", "/notes/_subscribe?topic=a"),
         ("GET", "/notes/a1?as_of=1"),

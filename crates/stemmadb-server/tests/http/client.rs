@@ -107,6 +107,11 @@ impl TestServer {
         self.address
     }
 
+    /// The address of the wire protocol.
+    pub(crate) fn wire_address(&self) -> SocketAddr {
+        self.server.as_ref().and_then(Server::wire_address).expect("the test's configuration has one")
+    }
+
     /// Sends a request with these headers and only the fields that HTTP requires in addition.
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let mut stream = TcpStream::connect(self.address).unwrap();

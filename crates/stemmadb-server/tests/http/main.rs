@@ -43,3 +43,4 @@ mod triggers;
 mod validations;
 mod views;
 mod watch;
+mod wire;

@@ -1,5 +1,5 @@
-//! Authorization matrix: every route, requested by every kind of client. A route without a row in `matrix.txt` fails
-//! the test.
+//! Authorization matrix: every route and every operation of the wire protocol, requested by every kind of client. One
+//! without a row in `matrix.txt` fails the test.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,27 @@ use stemmadb_server::{Access, Config, Lockout, route_descriptions};
 
 use crate::client::{ADMIN, TestServer, basic};
 
-/// Reads the expected access of every route from `matrix.txt`, which is maintained separately from the route table.
-fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
+/// What a user gets whom an access rule restricts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restricted {
+    /// An answer from the documents that the user may read.
+    ByRule,
+    Refused,
+    /// There is no access, or nothing depends on documents.
+    NotApplicable,
+}
+
+/// The method of rows about operations of the wire protocol.
+pub(crate) const WIRE: &str = "WIRE";
+
+/// Reads the expected access to every route and operation from `matrix.txt`, which is maintained separately from the
+/// route table.
+pub(crate) fn expected() -> BTreeMap<(&'static str, &'static str), (Access, Restricted)> {
     use Access::{Anonymous, DatabaseAdmin, Member, Metrics, ServerAdmin};
     let rows = include_str!("matrix.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let row = |line: &'static str| {
         let mut words = line.split_whitespace();
-        let (access, method, path) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let [access, restricted, method, path] = std::array::from_fn(|_| words.next().unwrap());
         let access = match access {
             "anonymous" => Anonymous,
             "member" => Member,
@@ -23,7 +37,14 @@ fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
             "server-admin" => ServerAdmin,
             other => panic!("nobody is {other}"),
         };
-        ((method, path), access)
+        let restricted = match restricted {
+            "rule" => Restricted::ByRule,
+            "refused" => Restricted::Refused,
+            "-" => Restricted::NotApplicable,
+            other => panic!("{other} is nothing that restricted users get"),
+        };
+        assert_eq!(access == Member, restricted != Restricted::NotApplicable, "{line}");
+        ((method, path), (access, restricted))
     };
     rows.map(row).collect()
 }
@@ -34,9 +55,10 @@ fn every_route_has_a_row() {
     let found: BTreeMap<_, _> =
         route_descriptions().into_iter().map(|route| ((route.method, route.path), route.access)).collect();
     for (route, access) in &found {
-        assert_eq!(expected.get(route), Some(access), "{route:?}: write it into matrix.txt, if that is meant");
+        let written = expected.get(route).map(|(access, _)| access);
+        assert_eq!(written, Some(access), "{route:?}: write it into matrix.txt, if that is meant");
     }
-    for route in expected.keys() {
+    for route in expected.keys().filter(|(method, _)| *method != WIRE) {
         assert!(found.contains_key(route), "{route:?} is in matrix.txt and not in the table");
     }
 }
@@ -211,6 +233,40 @@ fn access_matrix_holds_for_every_client_and_route() {
     }
     assert!(count >= route_descriptions().len() * all_clients.len());
     assert_eq!(server.ask_as(ADMIN, "GET", "/_up", None).status, 200);
+}
+
+/// A user whom an access rule restricts may use the routes with `rule`, and no other ones of a database.
+#[test]
+fn access_matrix_holds_for_restricted_users() {
+    let server = TestServer::new();
+    prepare(&server);
+    server.database("matrix", &[json!({"_id": "doc", "owner": "member"})]);
+    let security = json!({
+        "members": {"names": ["member"], "roles": []}, "admins": {"names": ["boss"], "roles": []},
+        "access_rule": {"selector": {"owner": {"$user": "name"}}},
+    });
+    assert_eq!(server.put("/matrix/_security", &security).status, 200);
+    let credentials = basic("member", "member's");
+    let mut counts = [0, 0];
+    for ((method, path), (_, restricted)) in expected() {
+        let is_refused = match restricted {
+            Restricted::ByRule => false,
+            Restricted::Refused => true,
+            Restricted::NotApplicable => continue,
+        };
+        if method == WIRE {
+            continue;
+        }
+        let path = path.replace("{db}", "matrix").replace("{doc}", "doc").replace(['{', '}', '*'], "");
+        let headers = [("Authorization", credentials.as_str()), ("Content-Type", "application/json")];
+        let answer = server.send(method, &path, &headers, b"[");
+        assert_eq!(matches!(answer.status, 401 | 403), is_refused, "{method} {path}: {} {}", answer.status, answer.text);
+        if is_refused {
+            assert!(answer.text.contains("access rule limits you"), "{method} {path}: {}", answer.text);
+        }
+        counts[usize::from(is_refused)] += 1;
+    }
+    assert!(counts[0] > 20 && counts[1] > 20, "{counts:?}");
 }
 
 #[test]

@@ -25,8 +25,12 @@ pub(super) fn delete(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 pub(super) fn info(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Info, None)?;
-    let info = served.database().info()?;
+    let (served, restriction) = call.open_restricted(RightsOf::Info, None)?;
+    let mut info = served.database().info()?;
+    if let Some(restriction) = restriction {
+        info.document_count = served.database().find(restriction.selector()).count()?;
+        info.deleted_count = 0;
+    }
     let info = object([
         ("documents", info.document_count.into()),
         ("deleted", info.deleted_count.into()),
@@ -37,6 +41,6 @@ pub(super) fn info(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 pub(super) fn flush(call: &Call<'_>) -> Result<Vec<u8>> {
-    call.open(RightsOf::Flush, None)?.database().flush()?;
+    call.open_restricted(RightsOf::Flush, None)?.0.database().flush()?;
     Ok(call.reply(&Value::Null))
 }

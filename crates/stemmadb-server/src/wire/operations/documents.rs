@@ -1,26 +1,55 @@
 //! Reading documents by id.
 
-use stemmadb::{Document, Error, Value};
+use stemmadb::{Document, Error, Revision, Snapshot, Value};
 use stemmadb_wire::Encoding;
 
 use super::super::call::{Call, revision};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, write_document};
+use crate::auth::Restriction;
+use crate::documents::is_readable;
 
 pub(super) fn get(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
-    let served = call.open(RightsOf::get(id), Some(id))?;
-    match call.past(&served)? {
-        Some(snapshot) => reply(call, snapshot.get(id)?),
-        None => reply(call, served.database().get(id)?),
+    let (served, restriction) = call.open_restricted(RightsOf::get(id), Some(id))?;
+    let document = match call.past(&served)? {
+        Some(snapshot) => snapshot.get(id)?,
+        None => served.database().get(id)?,
+    };
+    reply(call, readable(document, restriction.as_ref())?)
+}
+
+/// The document, if the user may read it.
+pub(super) fn readable(document: Option<Document>, restriction: Option<&Restriction>) -> Result<Option<Document>> {
+    match (&document, restriction) {
+        (Some(found), Some(restriction)) if !restriction.allows(found)? => Ok(None),
+        _ => Ok(document),
     }
+}
+
+/// A revision of a document, if the user may read it and the document's winning revision.
+pub(super) fn readable_revision(
+    snapshot: &Snapshot,
+    id: &str,
+    revision: &Revision,
+    restriction: Option<&Restriction>,
+) -> Result<Option<Document>> {
+    if restriction.is_some() && !is_readable(snapshot, id, &snapshot.revisions(id)?, restriction)? {
+        return Ok(None);
+    }
+    readable(snapshot.get_revision(id, revision)?, restriction)
 }
 
 pub(super) fn get_revision(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
-    let served = call.open(RightsOf::get(id), Some(id))?;
-    reply(call, served.database().get_revision(id, &revision(call.text("rev")?)?)?)
+    let (served, restriction) = call.open_restricted(RightsOf::get(id), Some(id))?;
+    let revision = revision(call.text("rev")?)?;
+    let document = match restriction {
+        None => served.database().get_revision(id, &revision)?,
+        Some(_) => readable_revision(&served.database().snapshot()?, id, &revision, restriction.as_ref())?,
+    };
+    reply(call, document)
 }
 
 pub(super) fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u8>> {
@@ -32,7 +61,7 @@ pub(super) fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u
 
 /// One row for each id, null if there is no such document; all as of one sequence.
 pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::BulkGet, None)?;
+    let (served, restriction) = call.open_restricted(RightsOf::BulkGet, None)?;
     let snapshot = match call.past(&served)? {
         Some(snapshot) => snapshot,
         None => served.database().snapshot()?,
@@ -40,7 +69,7 @@ pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
     let mut rows = RowStream::new(call);
     for id in call.list("ids")? {
         let id = id.as_str().ok_or_else(|| Error::invalid("`ids` is an array of strings"))?;
-        let document = snapshot.get(id)?;
+        let document = readable(snapshot.get(id)?, restriction.as_ref())?;
         rows.add(|encoding, out| write_optional(document.as_ref(), encoding, out))?;
     }
     Ok(rows.finish(&[]))

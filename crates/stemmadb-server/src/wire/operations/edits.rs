@@ -10,7 +10,7 @@ use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
 use super::super::rights::RightsOf;
 use crate::directory::ServedDatabase;
-use crate::writes::{EditError, EditOutcome, apply_edits};
+use crate::writes::{EditError, EditOutcome, WriteOptions, apply_edits};
 
 impl From<EditError> for WireError {
     fn from(error: EditError) -> Self {
@@ -73,35 +73,43 @@ fn rights_of(edit: &Edit) -> RightsOf {
     }
 }
 
+/// Checks rights, and opens the database for edits, which are limited to the documents that the user may write.
 pub(super) fn open(
     call: &Call<'_>,
     rights: RightsOf,
     document: Option<&str>,
     edits: &[Edit],
-) -> Result<Arc<ServedDatabase>> {
-    let served = call.open(rights, document)?;
+) -> Result<(Arc<ServedDatabase>, WriteOptions)> {
+    let (served, restriction) = call.open_restricted(rights, document)?;
+    let options = call.write_options(restriction);
     let is_deletion = |edit: &Edit| matches!(edit, Edit::Delete { .. });
-    if !served.takes_writes() && edits.iter().all(is_deletion) {
-        return Ok(call.server.wait(call.server.state.directory.open_to_free_space(call.request.database))?);
+    if !served.takes_writes() && !edits.is_empty() && edits.iter().all(is_deletion) {
+        let directory = &call.server.state.directory;
+        return Ok((call.server.wait(directory.open_to_free_space(call.request.database))?, options));
     }
-    Ok(served)
+    Ok((served, options))
 }
 
 /// Applies one edit; the result is its revision.
 pub(super) fn edit(call: &Call<'_>) -> Result<Vec<u8>> {
     let edit = parse_edit(&call.arguments)?;
     let id = edit.id().as_str().to_owned();
-    let served = open(call, rights_of(&edit), Some(&id), std::slice::from_ref(&edit))?;
-    apply(call, &served, edit)
+    let (served, options) = open(call, rights_of(&edit), Some(&id), std::slice::from_ref(&edit))?;
+    apply(call, &served, edit, &options)
 }
 
 /// Applies one edit to an open database; the result is its revision.
-pub(super) fn apply(call: &Call<'_>, served: &ServedDatabase, edit: Edit) -> Result<Vec<u8>> {
+pub(super) fn apply(
+    call: &Call<'_>,
+    served: &ServedDatabase,
+    edit: Edit,
+    options: &WriteOptions,
+) -> Result<Vec<u8>> {
     let record = |outcomes: &[EditOutcome]| match outcomes {
         [Ok(revision)] => Some(Value::from(revision.to_string())),
         _ => None,
     };
-    match apply_once(call, served, vec![edit], record)? {
+    match apply_once(call, served, vec![edit], options, record)? {
         Applied::Before(value) => Ok(call.reply(&value)),
         Applied::Now(mut outcomes) => {
             let outcome = outcomes.pop().ok_or_else(|| Error::internal("an edit has no result"))?;
@@ -113,9 +121,9 @@ pub(super) fn apply(call: &Call<'_>, served: &ServedDatabase, edit: Edit) -> Res
 /// Applies edits independently; the result has a revision or an error for each.
 pub(super) fn bulk(call: &Call<'_>) -> Result<Vec<u8>> {
     let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
-    let served = open(call, RightsOf::BulkDocs, None, &edits)?;
+    let (served, options) = open(call, RightsOf::BulkDocs, None, &edits)?;
     let record = |outcomes: &[EditOutcome]| outcomes.iter().any(Result::is_ok).then(|| results(outcomes));
-    Ok(call.reply(&match apply_once(call, &served, edits, record)? {
+    Ok(call.reply(&match apply_once(call, &served, edits, &options, record)? {
         Applied::Before(value) => value,
         Applied::Now(outcomes) => results(&outcomes),
     }))
@@ -144,11 +152,11 @@ fn apply_once(
     call: &Call<'_>,
     served: &ServedDatabase,
     edits: Vec<Edit>,
+    options: &WriteOptions,
     result: impl Fn(&[EditOutcome]) -> Option<Value>,
 ) -> Result<Applied> {
-    let options = call.write_options();
     let Some(key) = call.request.key else {
-        return Ok(Applied::Now(apply_edits(served, edits, &options, None, |_| None)?));
+        return Ok(Applied::Now(apply_edits(served, edits, options, None, |_| None)?));
     };
     let lanes = served.extension::<Lanes>();
     let outcomes = {
@@ -157,7 +165,7 @@ fn apply_once(
             return Ok(Applied::Before(result));
         }
         let record = |outcomes: &[EditOutcome]| Some(lanes::record(&key, &result(outcomes)?));
-        apply_edits(served, edits, &options, Some(&lanes::record_id(&key)), record)?
+        apply_edits(served, edits, options, Some(&lanes::record_id(&key)), record)?
     };
     lanes.note(served.database(), &key);
     Ok(Applied::Now(outcomes))

@@ -9,6 +9,7 @@ use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, STREAM_CHECK, document_value};
+use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
 use crate::error::Failure;
 
@@ -24,8 +25,13 @@ fn optional_texts(call: &Call<'_>, name: &str) -> Result<Option<Vec<String>>> {
     call.arguments.get(name).map(|_| call.texts(name)).transpose()
 }
 
-fn selector(call: &Call<'_>) -> Result<Option<Selector>> {
-    Ok(call.arguments.get("selector").map(Selector::parse).transpose()?)
+/// The selector of the request, of documents that the user may read.
+fn selector(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Option<Selector>> {
+    let requested = call.arguments.get("selector").map(Selector::parse).transpose()?;
+    Ok(match (requested, restriction.map(Restriction::selector)) {
+        (Some(requested), Some(readable)) => Some(readable.and(requested)),
+        (requested, readable) => requested.or(readable),
+    })
 }
 
 fn change_value(change: &Change) -> Result<Value> {
@@ -47,7 +53,7 @@ fn change_value(change: &Change) -> Result<Value> {
 
 /// Streams the changes after a sequence, up to the newest.
 pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Changes, None)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Changes, None)?;
     let mut changes = served.database().changes(since(call)?)?.documents(call.flag("documents"));
     if let Some(limit) = call.optional_number("limit")? {
         changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -61,7 +67,7 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
     if let Some(patterns) = optional_texts(call, "paths")? {
         changes = changes.paths(patterns)?;
     }
-    if let Some(selector) = selector(call)? {
+    if let Some(selector) = selector(call, restriction.as_ref())? {
         changes = changes.selector(&selector)?;
     }
     let last = changes.last_sequence();
@@ -72,25 +78,44 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
     Ok(rows.finish(&[("last", last.get().into())]))
 }
 
-/// Shows the client that the connection lives, if nothing else was sent for a while.
-struct Heartbeat(Instant);
+/// Checks that a stream may go on, and shows the client that the connection lives.
+struct Heartbeat {
+    /// When something was sent.
+    sent: Instant,
+    /// When the client's rights were checked.
+    checked: Instant,
+}
 
 impl Heartbeat {
-    /// Ends a stream without news if the database is closed or the client may not read it any more; otherwise, sends a
-    /// sign of life if it is time.
-    fn check(&mut self, call: &Call<'_>, served: &ServedDatabase, rights: RightsOf) -> Result<()> {
+    fn new() -> Self {
+        Heartbeat { sent: Instant::now(), checked: Instant::now() }
+    }
+
+    /// Ends a stream, also one that always has news, if the database is closed or the client may not read it any more;
+    /// otherwise, sends a sign of life if it is time.
+    fn check(
+        &mut self,
+        call: &Call<'_>,
+        served: &ServedDatabase,
+        rights: RightsOf,
+        restriction: Option<&Restriction>,
+    ) -> Result<()> {
+        if self.checked.elapsed() < STREAM_CHECK {
+            return Ok(());
+        }
+        self.checked = Instant::now();
         if served.is_closed() {
             return Err(Error::closed("the database was closed").into());
         }
-        call.check_stream(rights)?;
+        call.check_stream(rights, restriction)?;
         self.beat(call)
     }
 
     fn beat(&mut self, call: &Call<'_>) -> Result<()> {
-        if self.0.elapsed() < HEARTBEAT {
+        if self.sent.elapsed() < HEARTBEAT {
             return Ok(());
         }
-        self.0 = Instant::now();
+        self.sent = Instant::now();
         let mut bytes = Vec::new();
         write_frame(&mut bytes, FrameKind::Ping, 0, |_| ());
         call.connection.send(&bytes)
@@ -99,7 +124,7 @@ impl Heartbeat {
 
 /// Streams the changes after a sequence, and then each new one, until it is cancelled.
 pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Changes, None)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Changes, None)?;
     let mut subscription = served.database().subscribe(since(call)?).documents(call.flag("documents"));
     if let Some(ids) = optional_texts(call, "ids")? {
         subscription = subscription.ids(ids);
@@ -107,24 +132,23 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
     if let Some(patterns) = optional_texts(call, "paths")? {
         subscription = subscription.paths(patterns)?;
     }
-    if let Some(selector) = selector(call)? {
+    if let Some(selector) = selector(call, restriction.as_ref())? {
         subscription = subscription.selector(&selector)?;
     }
     call.release_reading();
     let mut rows = RowStream::new(call);
-    let mut heartbeat = Heartbeat(Instant::now());
+    let mut heartbeat = Heartbeat::new();
     loop {
-        let Some(change) = subscription.next_within(STREAM_CHECK)? else {
-            heartbeat.check(call, &served, RightsOf::Changes)?;
-            continue;
-        };
+        let next = subscription.next_within(STREAM_CHECK)?;
+        heartbeat.check(call, &served, RightsOf::Changes, restriction.as_ref())?;
+        let Some(change) = next else { continue };
         rows.add_value(&change_value(&change)?)?;
         // What is there already is sent together.
         while let Some(change) = subscription.next_within(Duration::ZERO)? {
             rows.add_value(&change_value(&change)?)?;
         }
         rows.send()?;
-        heartbeat.0 = Instant::now();
+        heartbeat.sent = Instant::now();
     }
 }
 
@@ -150,20 +174,19 @@ pub(super) fn subscribe_paths(call: &Call<'_>) -> Result<Vec<u8>> {
     }
     call.release_reading();
     let mut rows = RowStream::new(call);
-    let mut heartbeat = Heartbeat(Instant::now());
+    let mut heartbeat = Heartbeat::new();
     rows.add_value(&object([("begin", begin.get().into())]))?;
     rows.send()?;
     loop {
-        let Some(change) = subscription.next_within(STREAM_CHECK)? else {
-            heartbeat.check(call, &served, RightsOf::Watch)?;
-            continue;
-        };
+        let next = subscription.next_within(STREAM_CHECK)?;
+        heartbeat.check(call, &served, RightsOf::Watch, None)?;
+        let Some(change) = next else { continue };
         rows.add_value(&path_change_value(change)?)?;
         while let Some(change) = subscription.next_within(Duration::ZERO)? {
             rows.add_value(&path_change_value(change)?)?;
         }
         rows.send()?;
-        heartbeat.0 = Instant::now();
+        heartbeat.sent = Instant::now();
     }
 }
 
@@ -186,18 +209,22 @@ fn path_change_value(change: PathChange) -> Result<Value> {
 /// Streams the result of a query, and then its changes: events, and after those of a transaction a row with its
 /// sequence.
 pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Watch, None)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Watch, None)?;
     let _permit = watch_permit(call)?;
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
-    let mut watch = served.database().watch(Query::parse(query)?)?;
+    let query = Query::parse(query)?;
+    let query = match &restriction {
+        Some(restriction) => query.within(restriction.selector()),
+        None => query,
+    };
+    let mut watch = served.database().watch(query)?;
     call.release_reading();
     let mut rows = RowStream::new(call);
-    let mut heartbeat = Heartbeat(Instant::now());
+    let mut heartbeat = Heartbeat::new();
     loop {
-        let Some(delta) = watch.next_within(STREAM_CHECK)? else {
-            heartbeat.check(call, &served, RightsOf::Watch)?;
-            continue;
-        };
+        let next = watch.next_within(STREAM_CHECK)?;
+        heartbeat.check(call, &served, RightsOf::Watch, restriction.as_ref())?;
+        let Some(delta) = next else { continue };
         for event in delta.events() {
             let row = match event? {
                 DeltaEvent::Added(document) => {
@@ -214,6 +241,6 @@ pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
         }
         rows.add_value(&object([("seq", delta.sequence().get().into()), ("first", delta.is_first().into())]))?;
         rows.send()?;
-        heartbeat.0 = Instant::now();
+        heartbeat.sent = Instant::now();
     }
 }

@@ -9,6 +9,7 @@ use stemmadb_wire::{DATA_BYTES_MAX, FrameKind, write_frame};
 use super::super::call::{Call, object, revision};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
+use super::documents::{readable, readable_revision};
 use super::edits;
 
 fn rights_of(id: &str, is_read: bool) -> RightsOf {
@@ -28,14 +29,14 @@ fn read_failure(error: &io::Error) -> Error {
 /// is no such file.
 pub(super) fn read(call: &Call<'_>) -> Result<Vec<u8>> {
     let (id, name) = (call.text("id")?, call.text("name")?);
-    let served = call.open(rights_of(id, true), Some(id))?;
+    let (served, restriction) = call.open_restricted(rights_of(id, true), Some(id))?;
     let snapshot = match call.past(&served)? {
         Some(snapshot) => snapshot,
         None => served.database().snapshot()?,
     };
     let document = match call.optional_text("rev") {
-        Some(rev) => snapshot.get_revision(id, &revision(rev)?)?,
-        None => snapshot.get(id)?,
+        Some(rev) => readable_revision(&snapshot, id, &revision(rev)?, restriction.as_ref())?,
+        None => readable(snapshot.get(id)?, restriction.as_ref())?,
     };
     let Some(document) = document else { return Ok(call.reply(&Value::Null)) };
     let file = document.attachments()?.into_iter().find(|file| file.name == name);
@@ -76,7 +77,11 @@ pub(super) fn read(call: &Call<'_>) -> Result<Vec<u8>> {
 /// new revision.
 pub(super) fn attach(call: &Call<'_>) -> Result<Vec<u8>> {
     let (id, name) = (DocumentId::new(call.text("id")?)?, call.text("name")?.to_owned());
-    let served = edits::open(call, rights_of(id.as_str(), false), Some(id.as_str()), &[])?;
+    let (served, options) = edits::open(call, rights_of(id.as_str(), false), Some(id.as_str()), &[])?;
+    let restriction = options.validator.restriction.as_ref();
+    if restriction.is_some() && readable(served.database().get(id.as_str())?, restriction)?.is_none() {
+        return Err(Error::not_found(format!("there is no document `{id}`")).into());
+    }
     let revision = revision(call.text("rev")?)?;
     let content_type = call.optional_text("content_type").unwrap_or("application/octet-stream").to_owned();
     if !call.release_reading() {
@@ -99,7 +104,7 @@ pub(super) fn attach(call: &Call<'_>) -> Result<Vec<u8>> {
         return Err(failure.into());
     }
     let content = stored?;
-    edits::apply(call, &served, Edit::Attach { id, revision, name, content_type, content })
+    edits::apply(call, &served, Edit::Attach { id, revision, name, content_type, content }, &options)
 }
 
 /// The content that a client sends.

@@ -13,8 +13,7 @@ use super::super::rows::RowStream;
 use crate::directory::ServedDatabase;
 
 fn namespace(call: &Call<'_>, served: &ServedDatabase) -> Result<Keys> {
-    let durability = call.write_options().durability;
-    Ok(served.database().keys(call.text("namespace")?)?.durability(durability))
+    Ok(served.database().keys(call.text("namespace")?)?.durability(call.durability()))
 }
 
 /// Reads a key: an array with its value, empty if there is no such key.

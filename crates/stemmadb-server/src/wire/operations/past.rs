@@ -65,7 +65,7 @@ pub(super) fn differences(call: &Call<'_>) -> Result<Vec<u8>> {
 /// administrator of the database.
 pub(super) fn undelete(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::CreateIndex, None)?;
-    let database = served.database().with_durability(call.write_options().durability);
+    let database = served.database().with_durability(call.durability());
     let revision = call.identity.user.writing(|| database.history().undelete(call.text("id")?).map_err(Into::into));
     revision.map(|revision| call.reply(&revision.to_string().into()))
 }
@@ -76,7 +76,7 @@ pub(super) fn revert(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::CreateIndex, None)?;
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let (query, to) = (Query::parse(query)?, call.point("to")?);
-    let database = served.database().with_durability(call.write_options().durability);
+    let database = served.database().with_durability(call.durability());
     let count = match call.flag("count_only") {
         true => database.history().count_reverts(query, to)?,
         false => call.identity.user.writing(|| database.history().revert(query, to))?,

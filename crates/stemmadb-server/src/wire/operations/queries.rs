@@ -8,10 +8,11 @@ use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, group_value, write_document};
+use crate::auth::{Restriction, refused};
 use crate::directory::ServedDatabase;
 
-/// The query of the request, with its limits and the server's.
-fn query(call: &Call<'_>) -> Result<Query> {
+/// The query of the request, with its limits and the server's, for documents that the user may read.
+fn query(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Query> {
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let mut query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
     if let Some(time) = time_limit(call)? {
@@ -21,7 +22,14 @@ fn query(call: &Call<'_>) -> Result<Query> {
         query = query.rows_max(count);
     }
     if let Some(bytes) = call.optional_number("memory_max")? {
+        if restriction.is_some() {
+            // The sets of documents that a query needs contain hidden ones.
+            return Err(refused("a limit of a query's memory (`memory_max`)").into());
+        }
         query = query.memory_max(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    if let Some(restriction) = restriction {
+        query = query.within(restriction.selector());
     }
     Ok(query)
 }
@@ -33,17 +41,19 @@ fn time_limit(call: &Call<'_>) -> Result<Option<Duration>> {
     Ok(requested.into_iter().chain(configured).min())
 }
 
-fn find_on(call: &Call<'_>, served: &ServedDatabase) -> Result<Find> {
-    let query = query(call)?;
+fn find_on(call: &Call<'_>, served: &ServedDatabase, restriction: Option<&Restriction>) -> Result<Find> {
+    let query = query(call, restriction)?;
     Ok(match call.past(served)? {
         Some(snapshot) => snapshot.find(query),
+        // A page of a restricted user is never one of the past, as its token may be forged.
+        None if restriction.is_some() => served.database().snapshot()?.find(query),
         None => served.database().find(query),
     })
 }
 
-/// Keeps a snapshot for further reads of this user.
+/// Keeps a snapshot for further reads of this user, each of which applies the user's restriction.
 pub(super) fn open_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Transact, None)?;
+    let (served, _) = call.open_restricted(RightsOf::Transact, None)?;
     let wire = &call.server.state.config.wire;
     let snapshot = served.database().snapshot()?;
     let sequence = snapshot.sequence().get();
@@ -53,7 +63,7 @@ pub(super) fn open_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 pub(super) fn close_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
-    call.allow(RightsOf::Transact, None)?;
+    call.restriction(RightsOf::Transact, None)?;
     if let Some(number) = call.optional_number("snapshot")? {
         call.server.snapshots.close(number, call.identity.user.name.as_deref());
     }
@@ -62,8 +72,8 @@ pub(super) fn close_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// Streams the rows of a query: documents, ids or values.
 pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Find, None)?;
-    let find = find_on(call, &served)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Find, None)?;
+    let find = find_on(call, &served, restriction.as_ref())?;
     let mut rows = RowStream::new(call);
     let (token, documents_read) = match call.optional_text("shape").unwrap_or("documents") {
         "documents" => {
@@ -92,26 +102,28 @@ pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
         other => return Err(Error::invalid(format!("there are no rows of shape `{other}`")).into()),
     };
     let token = token.map_or(Value::Null, Value::from);
+    // What a query reads beyond its result tells how many hidden documents there are.
+    let documents_read = if restriction.is_some() { 0 } else { documents_read };
     Ok(rows.finish(&[("token", token), ("read", documents_read.into())]))
 }
 
 pub(super) fn count(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Find, None)?;
-    let count = find_on(call, &served)?.count()?;
+    let (served, restriction) = call.open_restricted(RightsOf::Find, None)?;
+    let count = find_on(call, &served, restriction.as_ref())?.count()?;
     Ok(call.reply(&Value::from(count)))
 }
 
 /// The distinct values of a path.
 pub(super) fn distinct(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Aggregate, None)?;
-    let values = find_on(call, &served)?.distinct(call.text("path")?)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
+    let values = find_on(call, &served, restriction.as_ref())?.distinct(call.text("path")?)?;
     Ok(call.reply(&Value::Array(values)))
 }
 
 /// Count, sum, minimum and maximum of the numbers at a path.
 pub(super) fn summary(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Aggregate, None)?;
-    let summary = find_on(call, &served)?.summary(call.text("path")?)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
+    let summary = find_on(call, &served, restriction.as_ref())?.summary(call.text("path")?)?;
     Ok(call.reply(&summary_value(&summary)))
 }
 
@@ -127,16 +139,16 @@ fn summary_value(summary: &Summary) -> Value {
 
 /// The smallest or largest value at a path: an array with it, empty if there is none.
 pub(super) fn extreme(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Aggregate, None)?;
-    let (find, path) = (find_on(call, &served)?, call.text("path")?);
+    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
+    let (find, path) = (find_on(call, &served, restriction.as_ref())?, call.text("path")?);
     let value = if call.flag("largest") { find.max(path)? } else { find.min(path)? };
     Ok(call.reply(&Value::Array(value.into_iter().collect())))
 }
 
 /// The values at paths: rows of a value and its number of documents, or a summary of the numbers at another path.
 pub(super) fn group_by(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Aggregate, None)?;
-    let groups = find_on(call, &served)?.group_by(call.texts("paths")?);
+    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
+    let groups = find_on(call, &served, restriction.as_ref())?.group_by(call.texts("paths")?);
     let mut rows = RowStream::new(call);
     match call.optional_text("summary") {
         None => {
@@ -153,11 +165,14 @@ pub(super) fn group_by(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// The rows of an aggregation: an array of groups, each its key and its figures.
 pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Aggregate, None)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
     let request = call.arguments.get("aggregation").ok_or_else(|| Error::invalid("`aggregation` is missing"))?;
     let mut aggregation = Aggregation::parse(request)?.cancelled_by(&call.running.cancellation);
     if let Some(time) = time_limit(call)? {
         aggregation = aggregation.time_limit(time);
+    }
+    if let Some(restriction) = restriction {
+        aggregation = aggregation.narrowed(restriction.selector());
     }
     let mut rows = RowStream::new(call);
     let snapshot = match call.past(&served)? {
@@ -173,7 +188,7 @@ pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
 /// The plan of a query, as text.
 pub(super) fn explain(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::Explain, None)?;
-    let find = find_on(call, &served)?;
+    let find = find_on(call, &served, None)?;
     let explanation = if call.flag("analyze") { find.explain_analyze()? } else { find.explain()? };
     Ok(call.reply(&Value::from(explanation.to_string())))
 }

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use stemmadb::{
-    Aggregation, Attempt, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of,
-    field,
+    Aggregation, Attempt, Document, DocumentId, Edit, Error, Find, Object, Patch, Query, Revision, Selector, Value,
+    all_of, field,
 };
 
 use super::super::call::{Call, revision};
@@ -12,11 +12,13 @@ use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
 use super::super::rights::RightsOf;
 use super::super::rows::{document_value, group_value};
+use super::documents::readable;
 use super::edits::{open, parse_edit, parse_patch};
+use crate::auth::Restriction;
 use crate::design::Validators;
 use crate::directory::ServedDatabase;
 use crate::documents::COUNT_MAX;
-use crate::writes::{WriteOptions, needs_validation, prepare_edits};
+use crate::writes::{WriteOptions, needs_validation, prepare_edits, resolve};
 
 /// The most documents that the steps of a batch return: they are stored with the batch's write key.
 const BATCH_ROWS_MAX: u64 = 1000;
@@ -25,10 +27,13 @@ const STEPS_MAX: usize = 1000;
 
 type LibraryResult<T> = stemmadb::Result<T>;
 
-/// Runs an optimistic transaction, at most once if the request has a write key; `work` returns the result.
+/// Runs an optimistic transaction, at most once if the request has a write key; `work` returns the result. It reads
+/// the documents of `readable`.
 fn once(
     call: &Call<'_>,
     served: &ServedDatabase,
+    options: &WriteOptions,
+    readable: Option<&Restriction>,
     mut work: impl FnMut(&mut Editing<'_, '_>) -> LibraryResult<Value>,
 ) -> Result<Vec<u8>> {
     let lanes = served.extension::<Lanes>();
@@ -39,12 +44,11 @@ fn once(
     {
         return Ok(call.reply(&result));
     }
-    let options = call.write_options();
     let writes_design = Cell::new(false);
     let database = served.database().with_durability(options.durability);
     let result = options.validator.user.writing(|| {
         database.optimistic(|attempt| {
-            let mut editing = Editing { attempt, served, options: &options, writes_design: &writes_design };
+            let mut editing = Editing { attempt, served, options, readable, writes_design: &writes_design };
             let result = work(&mut editing)?;
             if let Some(key) = &key {
                 attempt.put_local(&lanes::record_id(key), &lanes::record(key, &result))?;
@@ -62,45 +66,53 @@ fn once(
     Ok(call.reply(&result))
 }
 
-/// An attempt at a transaction whose edits are validated.
+/// An attempt at a transaction whose edits are validated, and which reads what the user may read.
 struct Editing<'a, 'b> {
     attempt: &'a mut Attempt<'b>,
     served: &'a ServedDatabase,
     options: &'a WriteOptions,
+    readable: Option<&'a Restriction>,
     writes_design: &'a Cell<bool>,
 }
 
 impl Editing<'_, '_> {
+    /// Reads a document.
+    fn get(&mut self, id: &str) -> LibraryResult<Option<Document>> {
+        readable(self.attempt.get(id)?, self.readable).map_err(|error| error.0)
+    }
+
+    /// Runs a query.
+    fn find(&mut self, query: Query) -> LibraryResult<Find> {
+        self.attempt.find(match self.readable {
+            Some(readable) => query.within(readable.selector()),
+            None => query,
+        })
+    }
+
     /// Validates and applies an edit.
     fn edit(&mut self, edit: Edit) -> LibraryResult<Revision> {
         self.writes_design.set(self.writes_design.get() || edit.id().is_design());
-        if !needs_validation(self.served, std::slice::from_ref(&edit)) {
+        if !needs_validation(self.served, std::slice::from_ref(&edit), &self.options.validator) {
             return self.attempt.edit(edit);
         }
-        let edit = self.resolved(edit)?;
+        // As this attempt sees the document.
+        let (attempt, validator) = (&mut *self.attempt, &self.options.validator);
+        let edit = resolve(self.served, edit, validator, |id| attempt.get(id));
+        let edit = edit.map_err(|error| WireError::from(error).0)?;
         let refused = |failure: crate::error::Failure| WireError::from(failure).0;
         let prepared = prepare_edits(self.served, vec![edit], self.options).map_err(refused)?;
         let edit = prepared.into_iter().next().ok_or_else(|| Error::internal("an edit has no result"))?;
         self.attempt.edit(edit.map_err(|error| WireError::from(error).0)?)
-    }
-
-    /// Replaces an update of parts of a document, as this attempt sees it, by a replacement of its body.
-    fn resolved(&mut self, edit: Edit) -> LibraryResult<Edit> {
-        let Edit::Update { id, revision, patch } = edit else { return Ok(edit) };
-        let current = self.attempt.get(id.as_str())?;
-        let current = current.ok_or_else(|| Error::not_found(format!("there is no document `{id}`")))?;
-        let body = patch.apply(&current.value()?)?;
-        Ok(Edit::Replace { id, revision: revision.unwrap_or(*current.revision()), body })
     }
 }
 
 /// Applies all edits or none, if all checks hold; the result is the revisions.
 pub(super) fn transact(call: &Call<'_>) -> Result<Vec<u8>> {
     let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
-    let served = open(call, RightsOf::Transact, None, &edits)?;
+    let (served, options) = open(call, RightsOf::Transact, None, &edits)?;
     let checks = call.list("checks")?.iter().map(Check::parse).collect::<Result<Vec<_>>>()?;
-    once(call, &served, |editing| {
-        checks.iter().try_for_each(|check| check.evaluate(editing.attempt))?;
+    once(call, &served, &options, options.validator.restriction.as_ref(), |editing| {
+        checks.iter().try_for_each(|check| check.evaluate(editing))?;
         let revision = |edit: &Edit| Ok(Value::from(editing.edit(edit.clone())?.to_string()));
         edits.iter().map(revision).collect()
     })
@@ -111,12 +123,12 @@ pub(super) fn update_where(call: &Call<'_>) -> Result<Vec<u8>> {
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
     let patch = if call.flag("delete") { None } else { Some(parse_patch(&call.arguments)?) };
-    let served = call.open(RightsOf::UpdateWhere, None)?;
+    let (served, options) = open(call, RightsOf::UpdateWhere, None, &[])?;
     if let Some(patch) = &patch {
         patch.check()?;
     }
-    once(call, &served, |editing| {
-        let found = editing.attempt.find(query.clone())?.run()?;
+    once(call, &served, &options, options.validator.restriction.as_ref(), |editing| {
+        let found = editing.find(query.clone())?.run()?;
         let mut edits = Vec::new();
         for document in found {
             edits.extend(edit_of(&document?, patch.as_ref())?);
@@ -146,17 +158,17 @@ pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
     if steps.len() > STEPS_MAX {
         return Err(Error::invalid(format!("a batch has at most {STEPS_MAX} steps")).into());
     }
+    let (served, readable) = call.open_restricted(RightsOf::Find, None)?;
+    let readable = readable.as_ref();
     if steps.iter().any(Step::writes) {
-        call.allow(RightsOf::Transact, None)?;
+        // The user may be allowed to write fewer documents than to read.
+        let options = call.write_options(call.restriction(RightsOf::Transact, None)?);
+        return once(call, &served, &options, readable, |editing| run_steps(call, editing, &steps));
     }
-    let served = call.open(RightsOf::Find, None)?;
-    if steps.iter().any(Step::writes) {
-        return once(call, &served, |editing| run_steps(call, editing, &steps));
-    }
-    let options = call.write_options();
+    let options = call.write_options(None);
     let result = served.database().optimistic(|attempt| {
-        let writes_design = Cell::new(false);
-        let mut editing = Editing { attempt, served: &served, options: &options, writes_design: &writes_design };
+        let writes_design = &Cell::new(false);
+        let mut editing = Editing { attempt, served: &served, options: &options, readable, writes_design };
         run_steps(call, &mut editing, &steps)
     })?;
     Ok(call.reply(&result))
@@ -242,7 +254,7 @@ impl Step {
         match self.op() {
             "get" => {
                 let id = arguments.get("id").and_then(Value::as_str);
-                document(editing.attempt.get(id.ok_or_else(|| Error::invalid("the argument `id` is no string"))?)?)
+                document(editing.get(id.ok_or_else(|| Error::invalid("the argument `id` is no string"))?)?)
             }
             "get_many" => {
                 let ids = arguments.get("ids").and_then(Value::as_array);
@@ -251,28 +263,32 @@ impl Step {
                 for id in ids {
                     take_row()?;
                     let id = id.as_str().ok_or_else(|| Error::invalid("`ids` is an array of strings"))?;
-                    rows.push(document(editing.attempt.get(id)?)?);
+                    rows.push(document(editing.get(id)?)?);
                 }
                 Ok(Value::Array(rows))
             }
             "find" => {
                 let mut rows = Vec::new();
-                for found in editing.attempt.find(query()?)?.run()? {
+                for found in editing.find(query()?)?.run()? {
                     take_row()?;
                     rows.push(document(Some(found?))?);
                 }
                 Ok(Value::Array(rows))
             }
-            "count" => Ok(editing.attempt.find(query()?)?.count()?.into()),
+            "count" => Ok(editing.find(query()?)?.count()?.into()),
             "aggregate" => {
                 let aggregation = arguments.get("aggregation");
                 let aggregation = aggregation.ok_or_else(|| Error::invalid("the argument `aggregation` is missing"))?;
                 let aggregation = Aggregation::parse(aggregation)?.cancelled_by(&call.running.cancellation);
+                let aggregation = match editing.readable {
+                    Some(readable) => aggregation.narrowed(readable.selector()),
+                    None => aggregation,
+                };
                 let groups = editing.attempt.aggregate(&aggregation)?;
                 let rows = groups.into_iter().map(|group| take_row().map(|()| group_value(group)));
                 rows.collect()
             }
-            "check" => Check::parse(&arguments).map_err(wire)?.evaluate(editing.attempt).map(|()| Value::Null),
+            "check" => Check::parse(&arguments).map_err(wire)?.evaluate(editing).map(|()| Value::Null),
             "require" => self.require(editing, &arguments, results).map(|()| Value::Null),
             _ => Ok(editing.edit(parse_edit(&arguments).map_err(wire)?)?.to_string().into()),
         }
@@ -287,7 +303,7 @@ impl Step {
         let Some(id) = read.get("id").and_then(Value::as_str) else {
             return Err(Error::conflict("there is no document that could meet the requirement"));
         };
-        match editing.attempt.find(all_of([field("_id").eq(id), selector]))?.count()? {
+        match editing.find(Query::new(all_of([field("_id").eq(id), selector])))?.count()? {
             0 => Err(Error::conflict(format!("document `{id}` does not meet the requirement"))),
             _ => Ok(()),
         }
@@ -338,11 +354,11 @@ impl Check {
         Ok(Check::Rows(query, rows))
     }
 
-    fn evaluate(&self, attempt: &mut stemmadb::Attempt<'_>) -> stemmadb::Result<()> {
+    fn evaluate(&self, editing: &mut Editing<'_, '_>) -> LibraryResult<()> {
         let failed = |message: String| Error::conflict(message).with_hint("read again, then decide again");
         match self {
             Check::Revision(id, expected) => {
-                let current = attempt.get(id.as_str())?.map(|document| *document.revision());
+                let current = editing.get(id.as_str())?.map(|document| *document.revision());
                 match current == *expected {
                     true => Ok(()),
                     false => Err(failed(format!("document `{id}` changed since it was read"))),
@@ -350,7 +366,7 @@ impl Check {
             }
             Check::Count(query, expected) => {
                 let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
-                let count = attempt.find(query)?.count()?;
+                let count = editing.find(query)?.count()?;
                 match count == *expected {
                     true => Ok(()),
                     false => Err(failed(format!("{count} documents match, not {expected}"))),
@@ -359,7 +375,7 @@ impl Check {
             Check::Rows(query, expected) => {
                 let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
                 let row = |document: stemmadb::Document| (document.id().to_string(), document.revision().to_string());
-                let found = attempt.find(query.limit(expected.len() as u64 + 1))?.run()?;
+                let found = editing.find(query.limit(expected.len() as u64 + 1))?.run()?;
                 let mut found = found.map(|document| document.map(row)).collect::<stemmadb::Result<Vec<_>>>()?;
                 found.sort_unstable();
                 match found == *expected {
