@@ -84,8 +84,8 @@ impl RightsOf {
     }
 }
 
-/// Checks that an identity may use a route, on a database and a document. Returns the restriction that the operation has
-/// to apply.
+/// Checks that an identity may use a route, on a database and a document. Returns the restriction that the operation
+/// has to apply.
 pub(super) fn check(
     server: &WireServer,
     identity: &Identity,

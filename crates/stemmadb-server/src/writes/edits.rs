@@ -111,12 +111,10 @@ pub(crate) fn resolve(
             Some(current) => Edit::Replace { id, revision: *current.revision(), body },
             None => Edit::Insert { id, body },
         }),
-        Edit::Attach { .. } | Edit::Detach { .. } if validator.restriction.is_some() => {
-            match current(edit.id())? {
-                Some(current) if !may_read(&current)? => Err(not_found(edit.id())),
-                _ => Ok(edit),
-            }
-        }
+        Edit::Attach { .. } | Edit::Detach { .. } if validator.restriction.is_some() => match current(edit.id())? {
+            Some(current) if !may_read(&current)? => Err(not_found(edit.id())),
+            _ => Ok(edit),
+        },
         Edit::Delete { id, revision } if validator.restriction.is_some() || served.security().has_rule() => {
             let Some(current) = current(&id)? else { return Ok(Edit::Delete { id, revision }) };
             if !may_read(&current)? {

@@ -260,7 +260,13 @@ fn access_matrix_holds_for_restricted_users() {
         let path = path.replace("{db}", "matrix").replace("{doc}", "doc").replace(['{', '}', '*'], "");
         let headers = [("Authorization", credentials.as_str()), ("Content-Type", "application/json")];
         let answer = server.send(method, &path, &headers, b"[");
-        assert_eq!(matches!(answer.status, 401 | 403), is_refused, "{method} {path}: {} {}", answer.status, answer.text);
+        assert_eq!(
+            matches!(answer.status, 401 | 403),
+            is_refused,
+            "{method} {path}: {} {}",
+            answer.status,
+            answer.text
+        );
         if is_refused {
             assert!(answer.text.contains("access rule limits you"), "{method} {path}: {}", answer.text);
         }

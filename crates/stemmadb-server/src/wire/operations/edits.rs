@@ -99,12 +99,7 @@ pub(super) fn edit(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 /// Applies one edit to an open database; the result is its revision.
-pub(super) fn apply(
-    call: &Call<'_>,
-    served: &ServedDatabase,
-    edit: Edit,
-    options: &WriteOptions,
-) -> Result<Vec<u8>> {
+pub(super) fn apply(call: &Call<'_>, served: &ServedDatabase, edit: Edit, options: &WriteOptions) -> Result<Vec<u8>> {
     let record = |outcomes: &[EditOutcome]| match outcomes {
         [Ok(revision)] => Some(Value::from(revision.to_string())),
         _ => None,
