@@ -332,7 +332,7 @@ fn requests_are_counted_in_the_metrics() {
     let mut feed = db.subscribe(Sequence::ZERO);
     feed.next_within(PATIENCE).unwrap().unwrap();
     drop(feed);
-    // A request is recorded after its answer.
+    // A cancelled stream ends a moment later.
     let expected = [
         "stemma_requests_total{route=\"Get\",method=\"WIRE\",status=\"200\"} 3\n",
         "stemma_requests_total{route=\"Edit\",method=\"WIRE\",status=\"200\"} 1\n",

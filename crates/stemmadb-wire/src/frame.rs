@@ -152,6 +152,13 @@ impl FrameBuffer {
         self.bytes.len()
     }
 
+    /// The payload of the next frame, if that has arrived completely and is a request.
+    pub fn waiting_request(&self) -> Option<&[u8]> {
+        let (length, frame) = self.bytes[self.start..self.end].split_first_chunk::<4>()?;
+        let payload = frame.get(..u32::from_le_bytes(*length) as usize)?.get(COUNTED_BYTES..)?;
+        (frame[0] == FrameKind::Request as u8).then_some(payload)
+    }
+
     /// Takes the next frame; `None` if it has not arrived completely.
     ///
     /// # Errors
@@ -192,7 +199,7 @@ mod tests {
                 found.push((frame.kind, frame.request, frame.payload.to_vec()));
             }
         }
-        assert!(!buffer.has_bytes());
+        assert!(!buffer.has_bytes() && buffer.waiting_request().is_none());
         found
     }
 
@@ -202,6 +209,13 @@ mod tests {
         write_frame(&mut bytes, FrameKind::Request, 7, |out| out.extend_from_slice(b"abc"));
         write_frame(&mut bytes, FrameKind::Ping, 0, |_| ());
         write_frame(&mut bytes, FrameKind::Data, u32::MAX, |out| out.resize(out.len() + 100_000, 9));
+        let mut buffer = FrameBuffer::new(1 << 20);
+        buffer.extend(&bytes[..11]);
+        assert_eq!(buffer.waiting_request(), None);
+        buffer.extend(&bytes[11..]);
+        assert_eq!(buffer.waiting_request(), Some(&b"abc"[..]));
+        buffer.next_frame().unwrap();
+        assert_eq!(buffer.waiting_request(), None, "the next frame is a ping");
         let expected = frames(&bytes, bytes.len());
         assert_eq!(expected.len(), 3);
         assert_eq!(expected[0], (FrameKind::Request, 7, b"abc".to_vec()));

@@ -40,6 +40,8 @@ const VERIFY_INTERVAL: Duration = Duration::from_secs(5);
 const SMALL_FRAME_BYTES: usize = 64 * 1024;
 /// The memory of a request as a multiple of its bytes: received, parsed, and prepared.
 const MEMORY_FACTOR: usize = 3;
+/// Answers that wait for the answer to the next request are sent once they have so many bytes.
+const UNSENT_BYTES_MAX: usize = 32 * 1024;
 
 /// A connection of a client.
 pub(super) struct Connection {
@@ -176,7 +178,7 @@ impl Connection {
 
     /// Reads and executes requests as long as this thread has the reading role `number`.
     pub(super) fn serve(self: &Arc<Self>, number: u64) {
-        let mut can_park = true;
+        let (mut can_park, mut unsent) = (true, Vec::new());
         loop {
             let request = match self.read_request(can_park) {
                 Reading::Request(request) => request,
@@ -192,14 +194,20 @@ impl Connection {
             let Some(server) = self.server.upgrade() else { break };
             self.role.lock().busy_since = Some(Instant::now());
             server.monitor.note_request();
-            self.execute(&server, request, number);
+            unsent.extend(self.execute(&server, request, number));
+            let is_stopping = server.is_stopping.load(Ordering::SeqCst);
+            if is_stopping || unsent.len() > UNSENT_BYTES_MAX || !self.reads_a_document_next() {
+                self.send(&std::mem::take(&mut unsent)).ok();
+            }
             let mut role = self.role.lock();
             if role.number != number {
                 // Another thread reads now.
+                drop(role);
+                self.send(&unsent).ok();
                 return;
             }
             role.busy_since = None;
-            if server.is_stopping.load(Ordering::SeqCst) {
+            if is_stopping {
                 break;
             }
         }
@@ -362,11 +370,11 @@ impl Connection {
         Some(())
     }
 
-    fn execute(self: &Arc<Self>, server: &Arc<WireServer>, request: ReadRequest, role: u64) {
+    /// Executes a request; returns its last frame.
+    fn execute(self: &Arc<Self>, server: &Arc<WireServer>, request: ReadRequest, role: u64) -> Vec<u8> {
         let running = Arc::new(Running::new());
         let is_new = self.running.lock().insert(request.id, running.clone()).is_none();
         let (operation, started) = (request.payload.first().map(|code| Operation::from_code(*code)), Instant::now());
-        let mut failed = None;
         let outcome = match is_new {
             false => Err(Error::invalid("a request with this id is still running").into()),
             true => {
@@ -378,26 +386,20 @@ impl Connection {
         };
         // A client may use the id again once it has the last frame.
         self.running.lock().remove(&request.id);
-        let sent = match outcome {
-            Err(WireError(error))
-                if error.kind() == ErrorKind::Stopped && server.is_stopping.load(Ordering::SeqCst) =>
-            {
-                let error = Error::closed("the server is stopping");
-                self.send_error(request.id, &error);
-                failed = Some(error);
-                true
-            }
-            Ok(bytes) => self.transport.write(&bytes).is_ok(),
-            Err(WireError(error)) => {
-                self.send_error(request.id, &error);
-                failed = Some(error);
-                true
-            }
-        };
-        if !sent {
-            self.close();
-        }
-        record(server, self, operation.and_then(Result::ok), failed.as_ref(), started);
+        let is_stopping = server.is_stopping.load(Ordering::SeqCst);
+        let outcome = outcome.map_err(|WireError(error)| match error.kind() {
+            ErrorKind::Stopped if is_stopping => Error::closed("the server is stopping"),
+            _ => error,
+        });
+        record(server, self, operation.and_then(Result::ok), outcome.as_ref().err(), started);
+        outcome.unwrap_or_else(|error| self.error_frame(request.id, &error))
+    }
+
+    /// Whether the next request has arrived and reads one document: then its answer can be sent with those before.
+    fn reads_a_document_next(&self) -> bool {
+        // Another thread may be reading by now.
+        let Some(reading) = self.reading.try_lock() else { return false };
+        reading.frames.waiting_request().and_then(<[u8]>::first) == Some(&(Operation::Get as u8))
     }
 
     /// The name of the authenticated user.
@@ -455,13 +457,15 @@ impl Connection {
         })
     }
 
-    fn send_error(&self, request: u32, error: &Error) {
+    fn error_frame(&self, request: u32, error: &Error) -> Vec<u8> {
         let value: Value = error_to_value(error);
         let mut bytes = Vec::new();
         write_frame(&mut bytes, FrameKind::Error, request, |out| self.encoding().write(&value, out));
-        if self.transport.write(&bytes).is_err() {
-            self.close();
-        }
+        bytes
+    }
+
+    fn send_error(&self, request: u32, error: &Error) {
+        self.send(&self.error_frame(request, error)).ok();
     }
 
     /// Closes the connection once its current request is answered.

@@ -1,4 +1,4 @@
-//! Metrics and the request log. A request is recorded after its answer was sent.
+//! Metrics and the request log.
 
 use std::time::Instant;
 
