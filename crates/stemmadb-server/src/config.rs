@@ -69,6 +69,9 @@ pub struct Config {
     pub script_limits: ScriptLimits,
     /// Webhooks and trigger functions: retries and limits.
     pub triggers: Triggers,
+    /// How long a thread polls a connection for the next request before it sleeps, in microseconds, while few
+    /// connections are active; 50 by default, 0: never.
+    pub poll_us: usize,
     /// The limits for clients.
     pub limits: Limits,
     /// The listeners of the wire protocol.
@@ -290,8 +293,6 @@ pub struct Wire {
     pub is_plain: bool,
     /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
     pub unix: Option<PathBuf>,
-    /// How long a thread polls its connection for the next request before it sleeps, in microseconds.
-    pub poll_us: usize,
     /// The maximum number of connections; more are refused.
     pub connection_count: usize,
     /// The maximum number of threads: one for each connection that is in use, stream and long request. A connection
@@ -311,7 +312,6 @@ impl Default for Wire {
             address: None,
             is_plain: false,
             unix: None,
-            poll_us: 50,
             connection_count: 10_000,
             thread_count: 2000,
             idle_timeout: Duration::from_secs(600),
@@ -350,6 +350,7 @@ impl Config {
             scripts: None,
             script_limits: ScriptLimits::default(),
             triggers: Triggers::default(),
+            poll_us: 50,
             limits: Limits::default(),
             wire: Wire::default(),
             clock: Clock::default(),

@@ -81,6 +81,11 @@ impl Activity {
         RunningRequest(self.clone())
     }
 
+    /// Whether no request is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.lock().0 == 0
+    }
+
     /// Returns once there was no request for `time`.
     pub(crate) async fn idle_for(&self, time: Duration) {
         let begun = Instant::now();

@@ -3,6 +3,7 @@
 
 mod http2;
 mod mounted;
+mod polled;
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -32,7 +33,7 @@ use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, au
 use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, TraceId, UPLOADS_MAX};
 use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
-use crate::connections::{ConnectionSlot, RunningRequest};
+use crate::connections::{Activity, ConnectionSlot, RunningRequest};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::{
@@ -49,6 +50,7 @@ use crate::tls::HTTP_2;
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::wire::WireServer;
 pub use mounted::{MountedService, ResponseBody};
+use polled::PolledStream;
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
 /// 300 clients that connect at once wait for a second or more.
@@ -266,7 +268,7 @@ impl Server {
         let (state, stopped) = (self.state.clone(), self.stopping.subscribe());
         async move {
             if let Some(slot) = slot {
-                drive_connection(connection(stream, peer, Arc::new(slot), &state), stopped).await;
+                drive_connection(connection(stream, peer, Arc::new(slot), &state, Arc::default()), stopped).await;
             }
         }
     }
@@ -374,13 +376,17 @@ async fn accept(
         let (stopped, state, tls) = (stopped.clone(), state.clone(), tls.clone());
         tokio::spawn(async move {
             match tls {
-                None => drive_connection(connection(stream, peer, slot, &state), stopped).await,
+                None => {
+                    let activity = Arc::<Activity>::default();
+                    let stream = PolledStream::new(stream, state.clone(), activity.clone());
+                    drive_connection(connection(stream, peer, slot, &state, activity), stopped).await;
+                }
                 Some(tls) => {
                     let handshake = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
                     let Ok(Ok(stream)) = handshake else { return };
                     match stream.get_ref().1.alpn_protocol() {
                         Some(HTTP_2) => http2::drive(stream, peer, slot, state, stopped).await,
-                        _ => drive_connection(connection(stream, peer, slot, &state), stopped).await,
+                        _ => drive_connection(connection(stream, peer, slot, &state, Arc::default()), stopped).await,
                     }
                 }
             }
@@ -416,6 +422,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     peer: SocketAddr,
     slot: Arc<ConnectionSlot>,
     state: &Arc<ServerState>,
+    activity: Arc<Activity>,
 ) -> http1::UpgradeableConnection<
     Io<S>,
     impl hyper::service::Service<
@@ -440,7 +447,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             service_fn(move |mut request| {
                 request.extensions_mut().insert(PeerAddress(peer));
                 request.extensions_mut().insert(slot.clone());
-                serve(state.clone(), request.map(ClientBody::Incoming), begins_request.clone(), None)
+                serve(state.clone(), request.map(ClientBody::Incoming), begins_request.clone(), Some(activity.begin()))
             }),
         )
         .with_upgrades()

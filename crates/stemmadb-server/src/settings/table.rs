@@ -81,6 +81,10 @@ pub(super) static SETTINGS: &[Setting] = &[
         "When a write is acknowledged: once flushed to disk (sync), or before its flush, which follows within an \
          interval (interval) or at any time (none)"
     ),
+    setting!("poll_us" Count poll_us,
+        "Microseconds for which a thread polls a connection for the next request before it sleeps, while few \
+         connections are active"
+    ),
     setting!("cache_bytes" Bytes cache_bytes, "Read caches of all open databases together"),
     optional!("index_cache_bytes" Bytes index_cache_bytes, "three quarters of cache_bytes",
         "Read caches of all open databases for their indexes"
@@ -330,10 +334,6 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.wire.unix.iter().map(|path| path.display().to_string()).collect(),
     },
-    setting!("wire.poll_us" Count wire.poll_us,
-        "Microseconds for which a thread polls its connection for the next request before it sleeps, while few \
-         connections are active"
-    ),
     setting!("wire.connection_count" Count wire.connection_count,
         "Maximum number of connections of the wire protocol; more are refused"
     ),

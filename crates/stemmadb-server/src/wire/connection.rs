@@ -97,7 +97,7 @@ impl Connection {
         number: u64,
         counted: CountedConnection,
     ) -> Self {
-        let poll_time = Duration::from_micros(server.state.config.wire.poll_us as u64);
+        let poll_time = Duration::from_micros(server.state.config.poll_us as u64);
         let reading = ReadingState {
             frames: FrameBuffer::new(HELLO_BYTES_MAX),
             polling: SharedPolling::new(poll_time),

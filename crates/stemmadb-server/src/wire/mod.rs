@@ -23,4 +23,5 @@ mod server;
 mod snapshots;
 mod transport;
 
+pub(crate) use poll::SharedPolling;
 pub(crate) use server::WireServer;

@@ -18,16 +18,16 @@ fn polling_max() -> usize {
 
 /// Decides when the reads of one connection poll: as [`Polling`], and as long as few threads do.
 #[derive(Debug)]
-pub(super) struct SharedPolling(Polling);
+pub(crate) struct SharedPolling(Polling);
 
 impl SharedPolling {
-    pub(super) fn new(time: Duration) -> Self {
+    pub(crate) fn new(time: Duration) -> Self {
         SharedPolling(Polling::new(time))
     }
 
     /// Polls with `read`, which returns `WouldBlock` while there is nothing. Returns its result, or `None` if the time
     /// is over.
-    pub(super) fn poll(&mut self, read: impl FnMut() -> io::Result<usize>) -> Option<io::Result<usize>> {
+    pub(crate) fn poll(&mut self, read: impl FnMut() -> io::Result<usize>) -> Option<io::Result<usize>> {
         if !self.0.is_due() {
             return None;
         }
