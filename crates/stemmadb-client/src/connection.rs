@@ -88,10 +88,8 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Self, Failure> {
         let deadline = deadline.min(Instant::now() + options.connect_timeout);
-        let left = deadline.saturating_duration_since(Instant::now());
         let mut transport =
-            Transport::connect(&url.address, options, tls, left).map_err(|error| lost("connect", &error))?;
-        transport.set_write_timeout(options.timeout).map_err(|error| lost("connect", &error))?;
+            Transport::connect(&url.address, options, tls, deadline).map_err(|error| lost("connect", &error))?;
         let hello = Hello {
             versions: (VERSION, VERSION),
             encoding: options.encoding,

@@ -1,6 +1,6 @@
 //! A client of Stemma servers with the interface of the embedded database.
 //!
-//! A [`Client`] connects by the wire protocol, over TCP, TLS or a Unix socket. [`Client::database`] returns a
+//! A [`Client`] connects by the wire protocol, over TCP, TLS, a Unix socket or a WebSocket. [`Client::database`] returns a
 //! [`RemoteDatabase`] with the names, arguments, results and error kinds of [`stemmadb::Database`]. [`AnyDatabase`] is
 //! either, for programs that should not care.
 //!
@@ -26,6 +26,7 @@
 
 mod any;
 mod batch;
+mod byte_stream;
 mod connection;
 mod convert;
 mod database;
@@ -41,6 +42,7 @@ mod transaction;
 mod transport;
 mod url;
 mod views;
+mod websocket;
 
 pub use any::{
     AnyDatabase, AnyFile, AnyFiles, AnyFind, AnyGroupBy, AnyHistory, AnyIndexes, AnyPathSubscription, AnyRows,

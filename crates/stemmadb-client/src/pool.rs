@@ -9,12 +9,12 @@ use stemmadb::remote::DocumentFactory;
 use stemmadb::{Error, Result, Value};
 use stemmadb_wire::{Operation, Repetition, WriteKey};
 
+use crate::byte_stream::tls_config;
 use crate::connection::{Answer, Connection, Failure, Lane};
 use crate::convert::missing_field;
 use crate::database::RemoteDatabase;
 use crate::options::ClientOptions;
-use crate::transport::tls_config;
-use crate::url::{Address, ServerUrl};
+use crate::url::ServerUrl;
 
 /// A connection that was unused for longer is checked before it is used.
 const TRUSTED_TIME: Duration = Duration::from_secs(15);
@@ -52,7 +52,8 @@ struct PoolState {
 }
 
 impl Client {
-    /// Connects to a server: `stemma://user:password@host:port`, `stemma+tls://…`, or `stemma+unix:///path`.
+    /// Connects to a server: `stemma://user:password@host:port`, `stemma+tls://…`, `stemma+unix:///path`, or over a
+    /// WebSocket to its HTTP server: `stemma+ws://…`, `stemma+wss://…`.
     ///
     /// # Errors
     /// `Invalid` for a malformed URL; `Forbidden` for wrong credentials; `Unavailable` if there is no server.
@@ -66,8 +67,7 @@ impl Client {
     /// Those of [`Client::connect`].
     pub fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
         let url = ServerUrl::parse(url)?;
-        let is_encrypted = matches!(url.address, Address::Tcp { is_encrypted: true, .. });
-        let tls = if is_encrypted { Some(tls_config(&options.trust)?) } else { None };
+        let tls = if url.address.is_encrypted() { Some(tls_config(&options.trust)?) } else { None };
         let client = Client(Arc::new(Shared {
             url,
             options,

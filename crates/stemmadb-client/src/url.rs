@@ -8,12 +8,27 @@ use stemmadb_wire::Credentials;
 
 /// The port if a URL names none.
 pub(crate) const PORT: u16 = 5985;
+/// The port of the HTTP server, for WebSockets.
+const HTTP_PORT: u16 = 5984;
+/// The route of WebSockets.
+const WEBSOCKET_ROUTE: &str = "/_wire";
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Tcp { host: String, port: u16, is_encrypted: bool },
     Unix(PathBuf),
+    WebSocket { host: String, port: u16, is_encrypted: bool, path: String },
+}
+
+impl Address {
+    /// Whether connections are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        match self {
+            Address::Tcp { is_encrypted, .. } | Address::WebSocket { is_encrypted, .. } => *is_encrypted,
+            Address::Unix(_) => false,
+        }
+    }
 }
 
 /// A parsed URL.
@@ -32,7 +47,8 @@ fn wrong(url: &str, why: &str) -> Error {
         _ => url.to_owned(),
     };
     Error::invalid(format!("`{shown}` {why}")).with_hint(
-        "stemma://user:password@host:5985/database, stemma+tls://… or stemma+unix:///path/to/socket?database=name",
+        "stemma://user:password@host:5985/database, stemma+tls://…, stemma+ws://host:5984/database, stemma+wss://… or \
+         stemma+unix:///path/to/socket?database=name",
     )
 }
 
@@ -50,11 +66,13 @@ impl ServerUrl {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong(url, "is not a URL"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut is_encrypted = match scheme {
-            "stemma" | "stemma+unix" => false,
-            "stemma+tls" => true,
+            "stemma" | "stemma+unix" | "stemma+ws" => false,
+            "stemma+tls" | "stemma+wss" => true,
             _ => return Err(wrong(url, "has a scheme that the client doesn't know")),
         };
+        let is_websocket = matches!(scheme, "stemma+ws" | "stemma+wss");
         let (mut database, mut credentials) = (None, Credentials::Anonymous);
+        let mut route = WEBSOCKET_ROUTE.to_owned();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match (name, value) {
@@ -62,6 +80,7 @@ impl ServerUrl {
                 ("tls", "1" | "true" | "") => is_encrypted = true,
                 ("tls", "0" | "false") => is_encrypted = false,
                 ("token", token) => credentials = Credentials::Token(decode(url, token)?),
+                ("route", path) if is_websocket && is_route(path) => route = path.to_owned(),
                 _ => return Err(wrong(url, &format!("has the unknown parameter `{name}`"))),
             }
         }
@@ -84,20 +103,30 @@ impl ServerUrl {
         if !path.is_empty() {
             database = Some(decode(url, path)?);
         }
-        let (host, port) = host_and_port(host).ok_or_else(|| wrong(url, "has no host, or a bad port"))?;
-        Ok(ServerUrl { address: Address::Tcp { host, port, is_encrypted }, credentials, database })
+        let default_port = if is_websocket { HTTP_PORT } else { PORT };
+        let (host, port) = host_and_port(host, default_port).ok_or_else(|| wrong(url, "has no host, or a bad port"))?;
+        let address = match is_websocket {
+            true => Address::WebSocket { host, port, is_encrypted, path: route },
+            false => Address::Tcp { host, port, is_encrypted },
+        };
+        Ok(ServerUrl { address, credentials, database })
     }
 }
 
-fn host_and_port(text: &str) -> Option<(String, u16)> {
+/// Whether the text can be the path of a request.
+fn is_route(text: &str) -> bool {
+    text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']')?;
-            (host, rest.strip_prefix(':').map_or((rest.is_empty()).then_some(PORT), |port| port.parse().ok())?)
+            (host, rest.strip_prefix(':').map_or((rest.is_empty()).then_some(default_port), |port| port.parse().ok())?)
         }
         None => match text.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().ok()?),
-            None => (text, PORT),
+            None => (text, default_port),
         },
     };
     (!host.is_empty()).then(|| (host.to_owned(), port))
@@ -119,7 +148,26 @@ mod tests {
         assert_eq!(parse("stemma://h?tls=1&token=t").address, tcp("h", PORT, true));
         let unix = parse("stemma+unix:///run/stemma.sock?database=a%2Fb");
         assert_eq!((unix.address, unix.database.as_deref()), (Address::Unix("/run/stemma.sock".into()), Some("a/b")));
-        for bad in ["shop", "http://h", "stemma://", "stemma://h:x", "stemma+unix://h/x", "stemma://h?x=1"] {
+        let websocket = |port, is_encrypted, path: &str| Address::WebSocket {
+            host: "h".into(),
+            port,
+            is_encrypted,
+            path: path.into(),
+        };
+        let url = parse("stemma+ws://ada:x@h/shop");
+        assert_eq!((url.address, url.database.as_deref()), (websocket(5984, false, "/_wire"), Some("shop")));
+        assert_eq!(parse("stemma+wss://h:443/shop?route=/db/_wire").address, websocket(443, true, "/db/_wire"));
+        for bad in [
+            "shop",
+            "stemma://h?route=/x",
+            "stemma+ws://h?route=x",
+            "stemma+ws://h?route=/a b",
+            "http://h",
+            "stemma://",
+            "stemma://h:x",
+            "stemma+unix://h/x",
+            "stemma://h?x=1",
+        ] {
             assert!(ServerUrl::parse(bad).is_err(), "{bad}");
         }
         let error = ServerUrl::parse("ftp://ada:geheim@h").unwrap_err();

@@ -10,7 +10,18 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Selector, Sequence, Value, field};
 use stemmadb_client::{Client, ClientOptions, Credentials};
-use support::{CuttingProxy, PATIENCE, TestServer, Transport, wait_until};
+use support::{CuttingProxy, PATIENCE, TestServer, Transport, over_each_transport, wait_until};
+
+over_each_transport! {
+    connection_cut_at_every_byte_loses_and_repeats_nothing
+    client_goes_on_when_the_server_restarts
+    call_ends_at_its_timeout_if_no_server_answers
+    rights_are_those_of_http
+    running_query_is_cancelled_on_the_server
+    pipelined_reads_return_in_order
+    connections_beyond_the_limit_are_refused
+    interactive_transactions_are_serializable
+}
 
 fn root() -> Credentials {
     Credentials::Password { user: "root".into(), password: "geheim".into() }
@@ -18,12 +29,13 @@ fn root() -> Credentials {
 
 /// A connection is cut after each number of bytes of a conversation. The client goes on, and each write is applied
 /// once.
-#[test]
-fn connection_cut_at_every_byte_loses_and_repeats_nothing() {
-    let server = TestServer::start(Transport::Tcp);
+fn connection_cut_at_every_byte_loses_and_repeats_nothing(transport: Transport) {
+    let server = TestServer::start(transport);
     server.client().create_database("shop").unwrap();
     let proxy = CuttingProxy::start(server.address());
-    let url = format!("stemma://{}", proxy.address);
+    let url = server.url_at(proxy.address, "");
+    // The handshake of a WebSocket adds hundreds of bytes.
+    let step = if transport == Transport::Tcp { 1 } else { 5 };
     let mut expected = 0;
     let mut byte_count = 1;
     loop {
@@ -35,7 +47,7 @@ fn connection_cut_at_every_byte_loses_and_repeats_nothing() {
             // The first connection of a client is not repeated.
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-                byte_count += 1;
+                byte_count += step;
                 continue;
             }
         };
@@ -55,14 +67,13 @@ fn connection_cut_at_every_byte_loses_and_repeats_nothing() {
             // The conversation has fewer bytes.
             break;
         }
-        byte_count += 1;
+        byte_count += step;
     }
     assert!(byte_count > 300, "{byte_count}");
 }
 
-#[test]
-fn client_goes_on_when_the_server_restarts() {
-    let mut server = TestServer::start(Transport::Tcp);
+fn client_goes_on_when_the_server_restarts(transport: Transport) {
+    let mut server = TestServer::start(transport);
     let client = server.client();
     let db = client.create_database("shop").unwrap();
     let mut feed = db.subscribe(Sequence::ZERO);
@@ -82,9 +93,8 @@ fn client_goes_on_when_the_server_restarts() {
     assert_eq!(db.find(Selector::everything()).count().unwrap(), 6);
 }
 
-#[test]
-fn call_ends_at_its_timeout_if_no_server_answers() {
-    let mut server = TestServer::start(Transport::Tcp);
+fn call_ends_at_its_timeout_if_no_server_answers(transport: Transport) {
+    let mut server = TestServer::start(transport);
     let client = server.client_with(server.options().timeout(Duration::from_millis(300)));
     let db = client.create_database("shop").unwrap();
     server.stop();
@@ -227,9 +237,8 @@ fn random_frames_do_no_harm() {
     client.ping().unwrap();
 }
 
-#[test]
-fn rights_are_those_of_http() {
-    let server = TestServer::start(Transport::Tcp);
+fn rights_are_those_of_http(transport: Transport) {
+    let server = TestServer::start(transport);
     let root = server.client();
     let db = root.create_database("shop").unwrap();
     db.insert("a", &json!({})).unwrap();
@@ -273,9 +282,8 @@ fn rights_are_those_of_http() {
     assert_eq!(Client::connect_with(&server.url(""), token).map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
 }
 
-#[test]
-fn running_query_is_cancelled_on_the_server() {
-    let server = TestServer::start(Transport::Tcp);
+fn running_query_is_cancelled_on_the_server(transport: Transport) {
+    let server = TestServer::start(transport);
     let db = server.client().create_database("shop").unwrap();
     let text = "x".repeat(10_000);
     let edits = (0..400).map(|n| Edit::Insert {
@@ -323,9 +331,8 @@ fn transactions_in_one_round_trip_are_atomic() {
     assert_eq!(db.get("stock").unwrap().unwrap().get("n").unwrap(), Some(4.into()));
 }
 
-#[test]
-fn pipelined_reads_return_in_order() {
-    let server = TestServer::start(Transport::Tcp);
+fn pipelined_reads_return_in_order(transport: Transport) {
+    let server = TestServer::start(transport);
     let db = server.client().create_database("shop").unwrap();
     for n in 0..10 {
         db.insert(&n.to_string(), &json!({"n": n})).unwrap();
@@ -337,9 +344,8 @@ fn pipelined_reads_return_in_order() {
     }
 }
 
-#[test]
-fn connections_beyond_the_limit_are_refused() {
-    let server = TestServer::start_with(Transport::Tcp, |config| config.wire.connection_count = 2);
+fn connections_beyond_the_limit_are_refused(transport: Transport) {
+    let server = TestServer::start_with(transport, |config| config.wire.connection_count = 2);
     let first = server.client();
     let second = server.client();
     let refused = Client::connect_with(&server.url(""), server.options().timeout(Duration::from_secs(1)));
@@ -369,9 +375,8 @@ fn silent_and_slow_peers_are_cut_off() {
     }
 }
 
-#[test]
-fn interactive_transactions_are_serializable() {
-    let server = TestServer::start(Transport::Tcp);
+fn interactive_transactions_are_serializable(transport: Transport) {
+    let server = TestServer::start(transport);
     let db = server.client().create_database("shop").unwrap();
     for account in ["a", "b"] {
         db.insert(account, &json!({"kind": "account", "balance": 100})).unwrap();
@@ -477,4 +482,119 @@ fn past_states_are_read() {
     }
     let future = stemmadb::Sequence::new(db.sequence().unwrap().get() + 100);
     assert_eq!(db.as_of(future).get("a").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// Sends the head of a request for the route of WebSockets; returns the connection and the head of the answer.
+#[cfg(unix)]
+fn request_websocket(server: &TestServer, fields: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(format!("GET /_wire HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n").as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    (stream, String::from_utf8(head).unwrap())
+}
+
+#[cfg(unix)]
+const WEBSOCKET: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// What a server sends over a WebSocket until it ends: the frames' bytes, and whether it closes the WebSocket.
+#[cfg(unix)]
+fn read_websocket(socket: &mut tungstenite::WebSocket<TcpStream>) -> (Vec<u8>, bool) {
+    use tungstenite::{Error, Message};
+    let (mut received, mut is_closed) = (Vec::new(), false);
+    loop {
+        match socket.read() {
+            Ok(Message::Binary(bytes)) => received.extend_from_slice(&bytes),
+            Ok(message) => is_closed |= message.is_close(),
+            Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("it is not closed"),
+            Err(_) => return (received, is_closed),
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn hostile_websockets_close_only_their_own_connection() {
+    use tungstenite::protocol::Role;
+    use tungstenite::{Bytes, Message, WebSocket};
+    let mut server = TestServer::start_with(Transport::WebSocket, |config| {
+        config.limits.handshake_timeout = Duration::from_millis(500);
+    });
+    let client = server.client();
+    let open = || {
+        let (stream, head) = request_websocket(&server, WEBSOCKET);
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        WebSocket::from_raw_socket(stream, Role::Client, None)
+    };
+    for (message, is_clean) in [
+        (None, true),
+        (Some(Message::Text("hello".into())), true),
+        (Some(Message::Binary(Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"))), true),
+        (Some(Message::Binary(Bytes::copy_from_slice(&hello()[..12]))), true),
+        // Too long: what was sent of it can't be read.
+        (Some(Message::Binary(vec![0; 300 << 10].into())), false),
+    ] {
+        let mut socket = open();
+        if let Some(message) = message {
+            socket.send(message).ok();
+        }
+        let (_, is_closed) = read_websocket(&mut socket);
+        assert!(is_closed || !is_clean);
+        client.ping().unwrap();
+    }
+    // A frame that is not masked, and half of a frame.
+    for bytes in [&[0x82, 3, 1, 2, 3][..], &[0x82, 0xfe, 0xff]] {
+        let mut socket = open();
+        socket.get_mut().write_all(bytes).unwrap();
+        read_websocket(&mut socket);
+    }
+    // The frames may be cut anywhere.
+    let mut socket = open();
+    for bytes in hello().chunks(7) {
+        socket.send(Message::Binary(Bytes::copy_from_slice(bytes))).unwrap();
+    }
+    let welcome = socket.read().unwrap().into_data();
+    assert_eq!(welcome[4], stemmadb_wire::FrameKind::Welcome as u8);
+    // The client closes, or the server stops.
+    socket.close(None).unwrap();
+    assert_eq!(read_websocket(&mut socket), (vec![], true));
+    let mut socket = open();
+    socket.send(Message::Binary(hello().into())).unwrap();
+    assert!(socket.read().unwrap().is_binary());
+    let reading = std::thread::spawn(move || read_websocket(&mut socket).1);
+    server.stop();
+    assert!(reading.join().unwrap());
+}
+
+#[cfg(unix)]
+#[test]
+fn websockets_are_for_the_servers_own_pages() {
+    let server = TestServer::start(Transport::WebSocket);
+    let status = |fields: &str| request_websocket(&server, fields).1[9..12].to_owned();
+    assert_eq!(status(&format!("{WEBSOCKET}Origin: http://localhost\r\n")), "101");
+    assert_eq!(status(&format!("{WEBSOCKET}Origin: https://evil.example\r\n")), "403");
+    assert_eq!(status(&WEBSOCKET.replace("13", "8")), "400");
+    assert_eq!(status(""), "426");
+    let server = TestServer::start_with(Transport::WebSocket, |config| config.wire.websocket = false);
+    assert_eq!(&request_websocket(&server, WEBSOCKET).1[9..12], "501");
+    let refused = Client::connect_with(&server.url(""), server.options()).map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("501 Not Implemented"), "{refused}");
+}
+
+#[cfg(unix)]
+#[test]
+fn websockets_are_encrypted() {
+    let server = TestServer::start(Transport::SecureWebSocket);
+    let db = server.client().create_database("shop").unwrap();
+    let text = "x".repeat(1_000_000);
+    db.insert("a", &json!({"text": text})).unwrap();
+    assert_eq!(db.get("a").unwrap().unwrap().get("text").unwrap(), Some(text.as_str().into()));
+    let untrusting = Client::connect_with(&server.url(""), ClientOptions::new()).map(|_| ()).unwrap_err();
+    assert_eq!(untrusting.kind(), ErrorKind::Unavailable);
 }

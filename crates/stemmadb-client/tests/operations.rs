@@ -9,7 +9,16 @@ use std::time::Duration;
 use serde_json::json;
 use stemmadb::{DocumentId, Edit, ErrorKind, Index, Patch, PathEvent, Schema, Selector, Sequence, Value, field};
 use stemmadb_client::{Client, ClientOptions, Credentials, RemoteDatabase};
-use support::{CuttingProxy, PATIENCE, TestServer, Transport};
+use support::{CuttingProxy, PATIENCE, TestServer, Transport, over_each_transport};
+
+over_each_transport! {
+    batches_use_earlier_results
+    batches_and_updates_are_applied_once_when_connections_are_lost
+    uploads_survive_lost_connections_or_say_so
+    uploads_are_limited
+    operations_have_the_rights_of_routes
+    path_subscriptions_continue_after_lost_connections
+}
 
 fn root() -> Credentials {
     Credentials::Password { user: "root".into(), password: "geheim".into() }
@@ -24,9 +33,8 @@ fn take_one(id: &str) -> Edit {
     Edit::Update { id: DocumentId::new(id).unwrap(), revision: None, patch }
 }
 
-#[test]
-fn batches_use_earlier_results() {
-    let server = TestServer::start(Transport::Tcp);
+fn batches_use_earlier_results(transport: Transport) {
+    let server = TestServer::start(transport);
     let db = server.client().create_database("shop").unwrap();
     db.insert("solaris", &json!({"price": 7, "count": 1, "also": ["eden", "none"]})).unwrap();
     db.insert("eden", &json!({"price": 5, "lines": [{"id": "solaris"}, {}]})).unwrap();
@@ -90,9 +98,8 @@ fn batches_use_earlier_results() {
     }
 }
 
-#[test]
-fn batches_and_updates_are_applied_once_when_connections_are_lost() {
-    let server = TestServer::start(Transport::Tcp);
+fn batches_and_updates_are_applied_once_when_connections_are_lost(transport: Transport) {
+    let server = TestServer::start(transport);
     let direct = server.client().create_database("shop").unwrap();
     direct.insert("counter", &json!({"count": 0})).unwrap();
     let proxy = CuttingProxy::start(server.address());
@@ -100,7 +107,7 @@ fn batches_and_updates_are_applied_once_when_connections_are_lost() {
     for byte_count in (150..1500).step_by(11) {
         proxy.budget.store(byte_count, Ordering::SeqCst);
         let options = ClientOptions::new().timeout(PATIENCE).credentials(root());
-        let Ok(client) = Client::connect_with(&format!("stemma://{}", proxy.address), options) else { continue };
+        let Ok(client) = Client::connect_with(&server.url_at(proxy.address, ""), options) else { continue };
         let db = client.database("shop");
         let sale = insert(&format!("sale-{byte_count}"), json!({}));
         let batch = db.batch().get("counter").edit(take_one("counter")).unwrap();
@@ -116,14 +123,13 @@ fn batches_and_updates_are_applied_once_when_connections_are_lost() {
     assert!(expected < -100);
 }
 
-#[test]
-fn uploads_survive_lost_connections_or_say_so() {
-    let server = TestServer::start(Transport::Tcp);
+fn uploads_survive_lost_connections_or_say_so(transport: Transport) {
+    let server = TestServer::start(transport);
     let direct = server.client().create_database("shop").unwrap();
     let proxy = CuttingProxy::start(server.address());
     let connect = || {
         let options = ClientOptions::new().timeout(PATIENCE).credentials(root());
-        Client::connect_with(&format!("stemma://{}", proxy.address), options).map(|client| client.database("shop"))
+        Client::connect_with(&server.url_at(proxy.address, ""), options).map(|client| client.database("shop"))
     };
     let content: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
     let mut revision = direct.insert("a", &json!({})).unwrap();
@@ -166,9 +172,8 @@ fn uploads_survive_lost_connections_or_say_so() {
     assert_eq!(direct.get("a").unwrap().unwrap().revision(), &revision);
 }
 
-#[test]
-fn uploads_are_limited() {
-    let server = TestServer::start_with(Transport::Tcp, |config| config.limits.attachment_bytes = 100_000);
+fn uploads_are_limited(transport: Transport) {
+    let server = TestServer::start_with(transport, |config| config.limits.attachment_bytes = 100_000);
     let db = server.client().create_database("shop").unwrap();
     let revision = db.insert("a", &json!({})).unwrap();
     let refused = db.files().attach("a", &revision, "f", "x/y", &vec![0; 2_000_000][..]);
@@ -177,9 +182,8 @@ fn uploads_are_limited() {
     assert!(db.document_count().is_ok());
 }
 
-#[test]
-fn operations_have_the_rights_of_routes() {
-    let server = TestServer::start(Transport::Tcp);
+fn operations_have_the_rights_of_routes(transport: Transport) {
+    let server = TestServer::start(transport);
     let admin = server.client();
     let db = admin.create_database("shop").unwrap();
     let revision = db.insert("a", &json!({"n": 1})).unwrap();
@@ -241,9 +245,8 @@ fn operations_have_the_rights_of_routes() {
     assert_eq!(ada.delete_where(field("n").eq(2)).unwrap(), 1);
 }
 
-#[test]
-fn path_subscriptions_continue_after_lost_connections() {
-    let mut server = TestServer::start(Transport::Tcp);
+fn path_subscriptions_continue_after_lost_connections(transport: Transport) {
+    let mut server = TestServer::start(transport);
     let db = server.client().create_database("shop").unwrap();
     db.insert("a", &json!({"status": "new"})).unwrap();
     let mut feed = db.subscribe_paths(["status"]).unwrap();

@@ -293,6 +293,8 @@ pub struct Wire {
     pub is_plain: bool,
     /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
     pub unix: Option<PathBuf>,
+    /// Whether clients may connect over a WebSocket, at the HTTP server's route `/_wire`.
+    pub websocket: bool,
     /// The maximum number of connections; more are refused.
     pub connection_count: usize,
     /// The maximum number of threads: one for each connection that is in use, stream and long request. A connection
@@ -312,6 +314,7 @@ impl Default for Wire {
             address: None,
             is_plain: false,
             unix: None,
+            websocket: true,
             connection_count: 10_000,
             thread_count: 2000,
             idle_timeout: Duration::from_secs(600),

@@ -49,6 +49,7 @@ mod shipping;
 mod tls;
 mod triggers;
 mod watch;
+mod websocket;
 mod wire;
 mod writes;
 

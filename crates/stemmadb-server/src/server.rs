@@ -8,8 +8,8 @@ mod polled;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -185,6 +185,7 @@ impl Server {
             memory,
             uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
             watches: Arc::new(Semaphore::new(watch_count)),
+            wire: OnceLock::new(),
             stopping: stopped.clone(),
             openapi,
         };
@@ -610,9 +611,11 @@ async fn handle_once(
     })
 }
 
-/// Checks that a request is authenticated if `require_valid_user` is set, except for logging in and `/_up`.
+/// Checks that a request is authenticated if `require_valid_user` is set, except for logging in, `/_up`, and
+/// connections of the wire protocol, which authenticate themselves.
 fn require_user(config: &Config, user: &User, path: &str) -> Result<()> {
-    let is_refused = config.require_valid_user && user.name.is_none() && !matches!(path, "/_session" | "/_up");
+    let is_refused =
+        config.require_valid_user && user.name.is_none() && !matches!(path, "/_session" | "/_up" | "/_wire");
     if is_refused { Err(Failure::unauthorized("Authentication required.")) } else { Ok(()) }
 }
 

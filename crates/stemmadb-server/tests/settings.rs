@@ -86,7 +86,7 @@ fn every_setting_has_file_variable_and_flag_forms() {
         (_, Kind::Count) => "7".to_owned(),
         (_, Kind::Durability) => "interval:5s".to_owned(),
         (_, Kind::Duration) => "3min".to_owned(),
-        ("cors.enabled", _) => "false".to_owned(),
+        ("cors.enabled" | "wire.websocket", _) => "false".to_owned(),
         (_, Kind::Flag) => "true".to_owned(),
         (_, Kind::Level) => "debug".to_owned(),
         (_, Kind::Format) => "json".to_owned(),

@@ -23,7 +23,7 @@ use crate::progress::Progress;
 /// Whether a path is the URL of a database on a server.
 pub(crate) fn is_remote(path: &Path) -> bool {
     let path = path.to_string_lossy();
-    ["stemma://", "stemma+tls://", "stemma+unix://"].iter().any(|scheme| path.starts_with(scheme))
+    path.starts_with("stemma:") || path.starts_with("stemma+")
 }
 
 /// A database of a server.

@@ -23,6 +23,8 @@ pub(crate) enum Transport {
     Packed,
     Tls,
     Unix,
+    WebSocket,
+    SecureWebSocket,
 }
 
 /// Defines a test for each transport.
@@ -35,6 +37,8 @@ macro_rules! conformance {
         conformance!(@ tls Tls $($name)+);
         #[cfg(unix)]
         conformance!(@ unix Unix $($name)+);
+        #[cfg(unix)]
+        conformance!(@ websocket WebSocket $($name)+);
     };
     (@ $module:ident $transport:ident $($name:ident)+) => {
         mod $module {
@@ -48,10 +52,31 @@ macro_rules! conformance {
 #[allow(unused_imports, reason = "each test program uses a part")]
 pub(crate) use conformance;
 
+/// Defines a test for each transport whose connections can be cut by a proxy.
+#[allow(unused_macros, reason = "each test program uses a part")]
+macro_rules! over_each_transport {
+    ($($name:ident)+) => {
+        over_each_transport!(@ tcp Tcp $($name)+);
+        #[cfg(unix)]
+        over_each_transport!(@ websocket WebSocket $($name)+);
+    };
+    (@ $module:ident $transport:ident $($name:ident)+) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                super::$name(crate::support::Transport::$transport);
+            })+
+        }
+    };
+}
+#[allow(unused_imports, reason = "each test program uses a part")]
+pub(crate) use over_each_transport;
+
 /// A server that ends with the test.
 pub(crate) struct TestServer {
     runtime: tokio::runtime::Runtime,
     server: Option<Server>,
+    transport: Transport,
     pub(crate) config: Config,
     directory: tempfile::TempDir,
 }
@@ -76,7 +101,10 @@ impl TestServer {
         if transport == Transport::Unix {
             config.wire = Wire { unix: Some(directory.path().join("socket")), ..Wire::default() };
         }
-        if transport == Transport::Tls {
+        if matches!(transport, Transport::WebSocket | Transport::SecureWebSocket) {
+            config.wire.address = None;
+        }
+        if matches!(transport, Transport::Tls | Transport::SecureWebSocket) {
             let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
             let (certificate, key) = (directory.path().join("certificate.pem"), directory.path().join("key.pem"));
             std::fs::write(&certificate, made.cert.pem()).unwrap();
@@ -85,7 +113,7 @@ impl TestServer {
         }
         change(&mut config);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let mut server = TestServer { runtime, server: None, config, directory };
+        let mut server = TestServer { runtime, server: None, transport, config, directory };
         server.restart();
         server
     }
@@ -94,6 +122,7 @@ impl TestServer {
     pub(crate) fn restart(&mut self) {
         assert!(self.server.is_none());
         let server = self.runtime.block_on(Server::start(self.config.clone())).unwrap();
+        self.config.address = server.address();
         if let Some(address) = server.wire_address() {
             self.config.wire.address = Some(address);
         }
@@ -110,22 +139,31 @@ impl TestServer {
         self.directory.path()
     }
 
+    /// The address that clients connect to.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.config.wire.address.unwrap()
+        self.config.wire.address.unwrap_or(self.config.address)
     }
 
     /// The URL of a client with these credentials, `user:password@` or nothing.
     pub(crate) fn url(&self, credentials: &str) -> String {
-        match (&self.config.wire.unix, self.config.wire.address) {
-            (Some(path), _) => {
-                assert_eq!(credentials, "", "a URL of a Unix socket has no user");
-                format!("stemma+unix://{}", path.display())
-            }
-            (None, Some(address)) if self.config.tls.is_some() => {
-                format!("stemma+tls://{credentials}localhost:{}", address.port())
-            }
-            (None, Some(address)) => format!("stemma://{credentials}{address}"),
-            (None, None) => unreachable!("a test server listens"),
+        if let Some(path) = &self.config.wire.unix {
+            assert_eq!(credentials, "", "a URL of a Unix socket has no user");
+            return format!("stemma+unix://{}", path.display());
+        }
+        self.url_at(self.address(), credentials)
+    }
+
+    /// As [`TestServer::url`], of a proxy at this address.
+    pub(crate) fn url_at(&self, address: SocketAddr, credentials: &str) -> String {
+        let scheme = match self.transport {
+            Transport::Tls => "stemma+tls",
+            Transport::WebSocket => "stemma+ws",
+            Transport::SecureWebSocket => "stemma+wss",
+            _ => "stemma",
+        };
+        match self.config.tls {
+            Some(_) => format!("{scheme}://{credentials}localhost:{}", address.port()),
+            None => format!("{scheme}://{credentials}{address}"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Server state shared by all requests.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,6 +23,13 @@ use crate::triggers::Triggers;
 /// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
 /// is a quarter of the blocking pool.
 pub(crate) const UPLOADS_MAX: usize = BLOCKING_THREADS_MAX / 4;
+
+/// Serves a connection of the wire protocol from a client at this address.
+#[cfg(unix)]
+pub(crate) type ServeWire = Box<dyn Fn(std::os::unix::net::UnixStream, SocketAddr) + Send + Sync>;
+/// There are no local sockets to serve.
+#[cfg(not(unix))]
+pub(crate) type ServeWire = std::convert::Infallible;
 
 /// Server state shared by all requests.
 pub(crate) struct ServerState {
@@ -45,6 +53,9 @@ pub(crate) struct ServerState {
     pub(crate) uploads: Arc<Semaphore>,
     /// Permits for live queries.
     pub(crate) watches: Arc<Semaphore>,
+    /// Serves connections of the wire protocol, once it has started and if it may be used over WebSockets. A function,
+    /// because the protocol is in a layer above the handlers.
+    pub(crate) wire: OnceLock<ServeWire>,
     /// Becomes true when the server starts to shut down.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Returns the OpenAPI document. A function pointer, because the route table that it describes is in a layer above

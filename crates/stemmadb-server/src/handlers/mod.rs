@@ -44,3 +44,4 @@ pub(crate) mod view_info;
 mod view_query;
 mod view_update;
 pub(crate) mod watch;
+pub(crate) mod wire;

@@ -17,7 +17,7 @@ use crate::handlers::{
     aggregate, attachment, backup, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list,
     listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch, prepared, replicate,
     rewrite, roles, server, session, show, token, transact, triggers, unsupported, update, updates, view, view_info,
-    watch,
+    watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -73,6 +73,9 @@ fn server_routes() -> Vec<Endpoint> {
             returns("Object").refusing_unknown()),
         route!(GET "/_utils" Anonymous dashboard::get, "Returns the start page of the dashboard.", returns_bytes()),
         route!(GET "/_utils/{file*}" Anonymous dashboard::get, "Returns a file of the dashboard.", returns_bytes()),
+        route!(GET "/_wire" Anonymous wire::connect,
+            "Opens a WebSocket for the wire protocol, whose handshake authenticates the client.",
+            returns_bytes().status(101).refusing_unknown()),
         route!(GET "/_uuids" Anonymous server::uuids, "Generates unique ids.", returns("Uuids").parameters(&[COUNT])),
         route!(GET "/_session" Anonymous session::get, "Returns the current user and the authentication method.",
             returns("Session")),

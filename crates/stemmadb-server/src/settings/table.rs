@@ -334,6 +334,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.wire.unix.iter().map(|path| path.display().to_string()).collect(),
     },
+    setting!("wire.websocket" Flag wire.websocket,
+        "Whether clients of the wire protocol may connect to the route /_wire over a WebSocket (stemma+ws://)"
+    ),
     setting!("wire.connection_count" Count wire.connection_count,
         "Maximum number of connections of the wire protocol; more are refused"
     ),

@@ -29,6 +29,7 @@ use crate::connections::ConnectionSlot;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{Body, HttpResponse};
+use crate::websocket;
 use paths::PathSession;
 use session::WatchSession;
 use topics::TopicSession;
@@ -89,8 +90,8 @@ fn open(call: &mut Call) -> Result<(HttpResponse, Transport, OwnedSemaphorePermi
     let permit =
         permit.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", too_many()))?;
     let stall_timeout = call.state.config.limits.stall_timeout;
-    if socket::is_requested(call) {
-        let (answer, upgrade) = socket::accept(call)?;
+    if websocket::is_requested(call) {
+        let (answer, upgrade) = websocket::accept(call)?;
         let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
         let connection = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
         tokio::spawn(async move {

@@ -56,7 +56,8 @@ pub(super) struct Connection {
     role: Mutex<ReadingRole>,
     running: Mutex<HashMap<u32, Arc<Running>>>,
     is_closed: AtomicBool,
-    _counted: CountedConnection,
+    /// `None` if the connection that carries it is counted.
+    _counted: Option<CountedConnection>,
 }
 
 /// What belongs to the thread that reads.
@@ -95,7 +96,7 @@ impl Connection {
         transport: Transport,
         peer: SocketAddr,
         number: u64,
-        counted: CountedConnection,
+        counted: Option<CountedConnection>,
     ) -> Self {
         let poll_time = Duration::from_micros(server.state.config.poll_us as u64);
         let reading = ReadingState {

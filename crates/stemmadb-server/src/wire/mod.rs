@@ -1,4 +1,4 @@
-//! The wire protocol: the library's interface for clients over TCP, TLS and Unix sockets.
+//! The wire protocol: the library's interface for clients over TCP, TLS, Unix sockets and WebSockets.
 //!
 //! The thread that reads a request executes it and sends the result; no other thread is woken. If a request takes
 //! longer than a few milliseconds, or streams for long, another thread takes over reading ([`monitor`]), so that the

@@ -41,18 +41,21 @@ pub(crate) struct WireServer {
     next_number: AtomicU64,
     pub(super) is_stopping: AtomicBool,
     address: Option<SocketAddr>,
+    /// Whether the monitor's thread runs; the first connection starts it.
+    has_monitor: AtomicBool,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
 impl WireServer {
-    /// Starts the listeners that the configuration names. `None` if it names none. Blocks for a short time.
+    /// Starts the listeners that the configuration names, and accepts connections over WebSockets if it allows that.
+    /// `None` if it does neither. Blocks for a short time.
     ///
     /// # Errors
     /// 500 if an address can't be bound; 400 if the server would be reachable from other machines without a configured
     /// administrator.
     pub(crate) fn start(state: &Arc<ServerState>, runtime: Handle) -> Result<Option<Arc<Self>>> {
         let wire = &state.config.wire;
-        if wire.address.is_none() && wire.unix.is_none() {
+        if wire.address.is_none() && wire.unix.is_none() && !wire.websocket {
             return Ok(None);
         }
         let tcp = wire.address.map(|address| listen(state, address)).transpose()?;
@@ -71,10 +74,9 @@ impl WireServer {
             next_number: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
             address,
+            has_monitor: AtomicBool::new(false),
             threads: Mutex::default(),
         });
-        let (monitor, weak) = (server.monitor.clone(), Arc::downgrade(&server));
-        server.spawn("stemma-monitor", move || monitor.run(&weak))?;
         if let Some(listener) = tcp {
             let weak = Arc::downgrade(&server);
             server.spawn("stemma-accept", move || accept_tcp(&listener, tls.as_ref(), &weak))?;
@@ -83,6 +85,16 @@ impl WireServer {
         if let Some(path) = &wire.unix {
             let (listener, weak) = (listen_unix(path)?, Arc::downgrade(&server));
             server.spawn("stemma-accept", move || accept_unix(&listener, &weak))?;
+        }
+        #[cfg(unix)]
+        if wire.websocket {
+            let weak = Arc::downgrade(&server);
+            let serve = move |stream, peer| {
+                if let Some(server) = weak.upgrade() {
+                    server.admit(Socket::Unix(stream), None, peer, None);
+                }
+            };
+            state.wire.set(Box::new(serve)).ok();
         }
         Ok(Some(server))
     }
@@ -115,7 +127,7 @@ impl WireServer {
         socket: Socket,
         tls: Option<&Arc<ServerConfig>>,
         peer: SocketAddr,
-        counted: CountedConnection,
+        counted: Option<CountedConnection>,
     ) {
         let timeout = self.state.config.limits.stall_timeout;
         let Ok(transport) = socket.set_write_timeout(timeout).and_then(|()| Transport::new(socket, tls)) else {
@@ -127,7 +139,7 @@ impl WireServer {
         let connection = Arc::new(Connection::new(self, transport, peer, number, counted));
         connections.insert(number, connection.clone());
         drop(connections);
-        if is_full || self.is_stopping.load(Ordering::SeqCst) {
+        if is_full || self.is_stopping.load(Ordering::SeqCst) || !self.has_started_monitor() {
             connection.refuse();
             self.forget(number);
             return;
@@ -138,6 +150,17 @@ impl WireServer {
                 serve_soon(&connection, |connection| connection.serve_from_handshake()).await;
             });
         }
+    }
+
+    /// Starts the monitor if it does not run. Returns whether it does.
+    fn has_started_monitor(self: &Arc<Self>) -> bool {
+        if self.has_monitor.swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        let (monitor, weak) = (self.monitor.clone(), Arc::downgrade(self));
+        let is_started = self.spawn("stemma-monitor", move || monitor.run(&weak)).is_ok();
+        self.has_monitor.store(is_started, Ordering::SeqCst);
+        is_started
     }
 
     /// Forgets a connection that is closed.
@@ -238,6 +261,6 @@ fn accept_all(
             continue;
         };
         let Some(counted) = server.state.connections.admit(peer.ip(), count_max(&server)) else { continue };
-        server.admit(socket, tls, peer, counted);
+        server.admit(socket, tls, peer, Some(counted));
     }
 }
