@@ -5,6 +5,7 @@
 use std::io::Read;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Result, Sequence, Value, field};
 use stemmadb_client::{AnyDatabase, Client};
@@ -12,6 +13,13 @@ use stemmadb_client::{AnyDatabase, Client};
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "stemma://localhost:5985".to_owned());
     run(&url)
+}
+
+/// A reader of the library.
+#[derive(Serialize, Deserialize)]
+struct Reader {
+    name: String,
+    books: u32,
 }
 
 /// Counts novels, wherever they are.
@@ -60,6 +68,15 @@ pub(crate) fn run(url: &str) -> Result<()> {
         .run()?;
     println!("sold {}", results.document(0)?.expect("it was required").id());
     // [/batch]
+    // [collections]
+    let readers = db.collection::<Reader>("readers")?.keyed_by("name")?;
+    readers.push(&Reader { name: "ada".into(), books: 0 })?;
+    readers.modify("ada", |reader| {
+        reader.books += 1;
+        Ok(())
+    })?;
+    assert_eq!(readers.find(field("books").gt(0)).entries()?[0].key, "ada");
+    // [/collections]
     // [follow]
     let mut feed = db.subscribe(Sequence::ZERO).documents(true);
     while let Some(change) = feed.next_within(Duration::from_millis(500))? {

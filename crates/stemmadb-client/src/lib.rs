@@ -27,6 +27,7 @@
 mod any;
 mod batch;
 mod byte_stream;
+mod collections;
 mod connection;
 mod convert;
 mod database;

@@ -6,10 +6,13 @@ mod support;
 use std::io::{Read, Seek, SeekFrom};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stemmadb::past::{Difference, Retention};
+use stemmadb::typed::{DeclaredCollection, EntryEvent};
 use stemmadb::{
-    DocumentId, Edit, ErrorKind, Index, IndexState, Patch, PathEvent, Result, Schema, Selector, Sequence, Value, field,
+    Collection, DocumentId, Edit, ErrorKind, Index, IndexState, Patch, PathEvent, Result, Schema, Selector, Sequence,
+    Value, field,
 };
 use stemmadb_client::AnyDatabase;
 use support::{PATIENCE, conformance};
@@ -24,6 +27,7 @@ conformance! {
     the_past_is_read_and_restored
     feeds_are_filtered_by_paths
     path_subscriptions_report_changed_values
+    typed_collections_are_the_same
 }
 
 fn kind<T>(result: Result<T>) -> ErrorKind {
@@ -322,4 +326,74 @@ fn path_subscriptions_report_changed_values(db: &AnyDatabase) {
 
 fn json_value(text: &str) -> Value {
     text.parse().unwrap()
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Collection)]
+#[collection(name = "books", key = "isbn", unique("isbn"), index("author", "-year"))]
+#[collection(schema = r#"{"properties": {"year": {"minimum": 0}}}"#)]
+struct Book {
+    isbn: String,
+    author: String,
+    year: i32,
+}
+
+fn book(isbn: &str, year: i32) -> Book {
+    Book { isbn: isbn.to_owned(), author: "Lem".to_owned(), year }
+}
+
+fn typed_collections_are_the_same(db: &AnyDatabase) {
+    let books = Book::open(db).unwrap();
+    Book::open(db).unwrap();
+    assert_eq!((db.indexes().list().unwrap().len(), db.schemas().list().unwrap().len()), (2, 1));
+    let begin = db.sequence().unwrap();
+    assert_eq!(books.push(&book("1", 1961)).unwrap(), "1");
+    assert_eq!(kind(books.insert("copy", &book("1", 1961))), ErrorKind::Duplicate);
+    assert_eq!(kind(books.upsert("2", &book("2", -1))), ErrorKind::Invalid);
+    books.insert("2", &book("2", 1986)).unwrap();
+    // An entry carries its revision.
+    let (mut mine, mut yours) = (books.get("1").unwrap().unwrap(), books.get("1").unwrap().unwrap());
+    mine.content.year = 1962;
+    books.update(&mut mine).unwrap();
+    assert_eq!(kind(books.update(&mut yours)), ErrorKind::Conflict);
+    assert_eq!(kind(books.delete(&yours)), ErrorKind::Conflict);
+    let changed = books.modify("1", |book| {
+        book.year -= 1;
+        Ok(())
+    });
+    assert_eq!(changed.unwrap().unwrap().content, book("1", 1961));
+    assert!(books.modify("none", |_| Ok(())).unwrap().is_none());
+    assert_eq!(kind(books.modify("1", |_| Err(stemmadb::Error::not_found("given up")))), ErrorKind::NotFound);
+    assert_eq!(books.upsert_by("isbn", &book("2", 1987)).unwrap(), "2");
+    assert_eq!(books.upsert_by("isbn", &book("3", 1959)).unwrap(), "3");
+    assert_eq!(books.get("2").unwrap().unwrap().content.year, 1987);
+    // Typed queries, with pages.
+    insert(db, "elsewhere", json!({"isbn": "4", "author": "Lem", "year": 1950}));
+    let keys = |entries: Vec<stemmadb::Entry<Book>>| entries.into_iter().map(|entry| entry.key).collect::<Vec<_>>();
+    assert_eq!(keys(books.find(field("year").gt(1960)).sort_descending("year").entries().unwrap()), ["2", "1"]);
+    let mut page = books.all().sort("year").limit(2).run().unwrap();
+    assert_eq!(keys(page.by_ref().collect::<Result<_>>().unwrap()), ["3", "1"]);
+    let token = page.token().unwrap().expect("there are more");
+    assert_eq!(keys(books.all().sort("year").after(token).entries().unwrap()), ["2"]);
+    assert_eq!((books.all().count().unwrap(), books.find(field("year").lt(1959)).exists().unwrap()), (3, false));
+    assert_eq!(books.all().sort("year").skip(1).first().unwrap().unwrap().content, book("1", 1961));
+    assert_eq!(books.all().documents().max("year").unwrap(), Some(1987.into()));
+    // Typed feeds.
+    let changes: Vec<_> = books.changes(begin).unwrap().map(Result::unwrap).collect();
+    let seen: Vec<_> = changes.iter().map(|change| (change.key.as_str(), change.entry.is_some())).collect();
+    assert_eq!(seen, [("1", true), ("2", true), ("3", true)]);
+    let mut feed = books.subscribe(changes[2].sequence).unwrap();
+    let mut early = books.watch(field("year").lt(1960)).unwrap();
+    let first = early.next_delta().unwrap().unwrap();
+    assert!(first.is_first && matches!(&first.events[..], [EntryEvent::Added(added)] if added.key == "3"));
+    insert(db, "other", json!({"year": 1}));
+    assert!(books.remove("3").unwrap());
+    assert!(!books.remove("3").unwrap());
+    let removed = early.next_within(PATIENCE).unwrap().unwrap();
+    assert_eq!(removed.events, [EntryEvent::Removed("3".into())]);
+    let change = feed.next_within(PATIENCE).unwrap().unwrap();
+    assert_eq!((change.key.as_str(), change.entry), ("3", None));
+    // What does not fit the type is an error that names it.
+    insert(db, "books:5", json!({"isbn": "5", "author": "Lem"}));
+    let misfit = books.get("5").unwrap_err();
+    assert!(misfit.message().contains("books:5"), "{misfit}");
 }

@@ -137,11 +137,12 @@ pub mod aggregation {
     pub use crate::query::{GroupPaths, Pipeline, PipelineRows};
 }
 
-/// Results of typed collections: see [`Collection`].
+/// Results of typed collections, and the databases that can have them: see [`Collection`].
 pub mod typed {
     pub use crate::collection::{
-        BoundCollection, Declarations, DeclaredCollection, EntryChange, EntryDelta, EntryEvent, EntrySubscription,
-        FindEntries, FoundEntries, WatchEntries,
+        BoundCollection, CollectionDatabase, CollectionFeed, CollectionFind, CollectionRows, Declarations,
+        DeclaredCollection, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries,
+        Refinement, WatchEntries,
     };
 }
 

@@ -15,6 +15,17 @@ pub enum AnySubscription {
 }
 
 impl AnySubscription {
+    /// Waits for the next change. See [`Subscription::next_change`].
+    ///
+    /// # Errors
+    /// Those of [`Subscription::next_change`].
+    pub fn next_change(&mut self) -> Result<Option<Change>> {
+        match self {
+            AnySubscription::Embedded(feed) => feed.next_change(),
+            AnySubscription::Remote(feed) => feed.next_change(),
+        }
+    }
+
     /// Waits for the next change. See [`Subscription::next_within`].
     ///
     /// # Errors
@@ -36,6 +47,17 @@ pub enum AnyWatch {
 }
 
 impl AnyWatch {
+    /// Waits for the next delta. See [`Watch::next_delta`].
+    ///
+    /// # Errors
+    /// Those of [`Watch::next_delta`].
+    pub fn next_delta(&mut self) -> Result<Option<Delta>> {
+        match self {
+            AnyWatch::Embedded(watch) => watch.next_delta(),
+            AnyWatch::Remote(watch) => watch.next_delta(),
+        }
+    }
+
     /// Waits for the next delta. See [`Watch::next_within`].
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stemmadb::aggregation::GroupPaths;
-use stemmadb::{Document, DocumentId, Find, GroupBy, Number, QueryRows, Result, Summary, Value};
+use stemmadb::{Cancellation, Document, DocumentId, Find, GroupBy, Number, QueryRows, Result, Summary, Value};
 
 use crate::find::{RemoteFind, RemoteGroupBy, RemoteRows};
 
@@ -47,6 +47,8 @@ any_find! {
     time_limit(time: Duration);
     /// Refuses more rows. See [`Find::rows_max`].
     rows_max(count: u64);
+    /// Stops when it is cancelled. See [`Find::cancelled_by`].
+    cancelled_by(cancellation: &Cancellation);
 }
 
 impl AnyFind {

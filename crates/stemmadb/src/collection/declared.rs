@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Collection;
+use super::database::CollectionDatabase;
 use crate::index::{Expiry, Index};
 use crate::schema::Schema;
 use crate::value::Value;
 use crate::view::View;
-use crate::{Database, Result};
+use crate::{Database, Error, Result};
 
 /// A type whose collection is declared with it: name, key, indexes, views, expiration and schema.
 ///
@@ -49,13 +50,13 @@ pub trait DeclaredCollection: Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// `Invalid` if a declaration is wrong, differs from one of the same name, or existing documents violate the
-    /// schema; `Duplicate` if documents share a value of a unique index.
-    fn open(db: &Database) -> Result<Collection<Self>>
+    /// schema; `Duplicate` if documents share a value of a unique index. On a server also `Forbidden` if the user is no
+    /// administrator of the database, and `Invalid` for expiration rules and views, which can't be declared from there.
+    fn open<D: CollectionDatabase>(db: &D) -> Result<Collection<Self, D>>
     where
         Self: Sized,
     {
-        let collection = db.collection::<Self>(Self::NAME)?;
-        Self::declarations().declare(db, collection)
+        Self::declarations().declare(db, Collection::new(db.clone(), Self::NAME)?)
     }
 }
 
@@ -118,27 +119,35 @@ impl Declarations {
     }
 
     /// Declares everything for `collection`.
-    fn declare<T>(self, db: &Database, collection: Collection<T>) -> Result<Collection<T>> {
+    fn declare<T, D: CollectionDatabase>(self, db: &D, collection: Collection<T, D>) -> Result<Collection<T, D>> {
+        let embedded = || {
+            db.embedded().ok_or_else(|| {
+                Error::invalid("expiration rules and views in Rust can't be declared by a client of a server")
+                    .with_hint("declare them where the database is embedded, and views also with RemoteViews::define")
+            })
+        };
+        if !self.expirations.is_empty() || !self.views.is_empty() {
+            embedded()?;
+        }
         let collection = match &self.key {
             Some(path) => collection.keyed_by(path)?,
             None => collection,
         };
         if let Some(schema) = self.schema {
-            let (schema, schemas) = (schema?, db.schemas());
-            let is_required =
-                schemas.list().iter().any(|(name, known)| name == collection.name() && *known.json() == schema);
+            let (schema, known) = (schema?, db.required_schemas()?);
+            let is_required = known.iter().any(|(name, known)| name == collection.name() && *known.json() == schema);
             if !is_required {
-                schemas.require(collection.name(), Schema::new(&schema)?)?;
+                db.require_schema(collection.name(), Schema::new(&schema)?)?;
             }
         }
         for index in self.indexes {
-            db.indexes().create(index)?;
+            db.create_index(index)?;
         }
         for path in &self.expirations {
-            db.expiration().add_rule(Expiry::at(path).of_collection(collection.name()))?;
+            embedded()?.expiration().add_rule(Expiry::at(path).of_collection(collection.name()))?;
         }
         for open in self.views {
-            open(db)?;
+            open(embedded()?)?;
         }
         Ok(collection)
     }

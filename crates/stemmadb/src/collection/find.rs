@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::database::{CollectionFind, CollectionRows, Refinement};
 use super::entry::{Entry, entry_from};
 use crate::Result;
 use crate::document::Document;
@@ -14,61 +15,61 @@ use crate::query::{Cancellation, Find, QueryRows};
 /// [`Collection`](crate::Collection) for an example.
 #[derive(Debug)]
 #[must_use = "a query does nothing until it is run"]
-pub struct FindEntries<T> {
-    find: Find,
+pub struct FindEntries<T, F = Find> {
+    find: F,
     prefix: String,
     content: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> FindEntries<T> {
-    pub(super) fn new(find: Find, prefix: String) -> Self {
+impl<T: DeserializeOwned, F: CollectionFind> FindEntries<T, F> {
+    pub(super) fn new(find: F, prefix: String) -> Self {
         FindEntries { find, prefix, content: PhantomData }
     }
 
-    fn with(self, change: impl FnOnce(Find) -> Find) -> Self {
-        FindEntries { find: change(self.find), ..self }
+    fn refine(self, refinement: Refinement<'_>) -> Self {
+        FindEntries { find: self.find.refine(refinement), ..self }
     }
 
     /// See [`Find::sort`].
     pub fn sort(self, path: impl AsRef<str>) -> Self {
-        self.with(|find| find.sort(path))
+        self.refine(Refinement::Sort(path.as_ref()))
     }
 
     /// See [`Find::sort_descending`].
     pub fn sort_descending(self, path: impl AsRef<str>) -> Self {
-        self.with(|find| find.sort_descending(path))
+        self.refine(Refinement::SortDescending(path.as_ref()))
     }
 
     /// See [`Find::limit`].
     pub fn limit(self, count: u64) -> Self {
-        self.with(|find| find.limit(count))
+        self.refine(Refinement::Limit(count))
     }
 
     /// See [`Find::skip`].
     pub fn skip(self, count: u64) -> Self {
-        self.with(|find| find.skip(count))
+        self.refine(Refinement::Skip(count))
     }
 
     /// See [`Find::after`].
     pub fn after(self, token: impl Into<String>) -> Self {
-        self.with(|find| find.after(token))
+        self.refine(Refinement::After(token.into()))
     }
 
     /// See [`Find::time_limit`].
     pub fn time_limit(self, time: Duration) -> Self {
-        self.with(|find| find.time_limit(time))
+        self.refine(Refinement::TimeLimit(time))
     }
 
     /// See [`Find::cancelled_by`].
     pub fn cancelled_by(self, cancellation: &Cancellation) -> Self {
-        self.with(|find| find.cancelled_by(cancellation))
+        self.refine(Refinement::CancelledBy(cancellation))
     }
 
     /// Runs the query and streams its entries in order.
     ///
     /// # Errors
     /// As [`Find::run`]. Each entry can fail with `Invalid` if its document does not fit the type.
-    pub fn run(self) -> Result<FoundEntries<T>> {
+    pub fn run(self) -> Result<FoundEntries<T, F::Rows>> {
         Ok(FoundEntries { found: self.find.run()?, prefix: self.prefix, content: PhantomData })
     }
 
@@ -105,20 +106,20 @@ impl<T: DeserializeOwned> FindEntries<T> {
     }
 
     /// Returns the same query over untyped documents: for sums, groups, single fields, ids and [`Find::explain`].
-    pub fn documents(self) -> Find {
+    pub fn documents(self) -> F {
         self.find
     }
 }
 
 /// The entries that a query found, in order. Iteration ends after an error. See [`Collection`](crate::Collection) for
 /// an example.
-pub struct FoundEntries<T> {
-    found: QueryRows<Document>,
+pub struct FoundEntries<T, R = QueryRows<Document>> {
+    found: R,
     prefix: String,
     content: PhantomData<fn() -> T>,
 }
 
-impl<T> FoundEntries<T> {
+impl<T, R: CollectionRows> FoundEntries<T, R> {
     /// Returns a token that continues after the last returned entry; see [`QueryRows::token`].
     ///
     /// # Errors
@@ -128,7 +129,7 @@ impl<T> FoundEntries<T> {
     }
 }
 
-impl<T: DeserializeOwned> Iterator for FoundEntries<T> {
+impl<T: DeserializeOwned, R: CollectionRows> Iterator for FoundEntries<T, R> {
     type Item = Result<Entry<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {

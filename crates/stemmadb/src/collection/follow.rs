@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::database::CollectionFeed;
 use super::entry::{Entry, entry_from};
 use crate::Result;
-use crate::changes::{Change, DeltaEvent, Subscription, Watch};
+use crate::changes::{Change, Delta, DeltaEvent, Subscription, Watch};
 use crate::revision::{DocumentId, Sequence};
 
 /// The latest event of one document of a collection. See [`Subscription`] for an example.
@@ -58,15 +59,15 @@ pub(super) fn entry_change<T: DeserializeOwned>(prefix: &str, change: &Change) -
 
 /// Streams a collection's changes as they are published; created by
 /// [`Collection::subscribe`](super::Collection::subscribe). See [`Subscription`] for an example.
-pub struct EntrySubscription<T> {
-    subscription: Subscription,
+pub struct EntrySubscription<T, S = Subscription> {
+    subscription: S,
     prefix: String,
     content: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> EntrySubscription<T> {
-    pub(super) fn new(subscription: Subscription, prefix: String) -> Self {
-        EntrySubscription { subscription: subscription.documents(true), prefix, content: PhantomData }
+impl<T: DeserializeOwned, S: CollectionFeed<Change>> EntrySubscription<T, S> {
+    pub(super) fn new(subscription: S, prefix: String) -> Self {
+        EntrySubscription { subscription, prefix, content: PhantomData }
     }
 
     /// Returns the next change, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
@@ -74,19 +75,19 @@ impl<T: DeserializeOwned> EntrySubscription<T> {
     /// # Errors
     /// As [`Subscription::next_within`]; `Invalid` if a document does not fit the type.
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<EntryChange<T>>> {
-        self.subscription.next_within(timeout)?.map(|change| entry_change(&self.prefix, &change)).transpose()
+        self.subscription.next_row_within(timeout)?.map(|change| entry_change(&self.prefix, &change)).transpose()
     }
 }
 
 /// A live query over a collection. See [`Watch`] for an example.
-pub struct WatchEntries<T> {
-    watch: Watch,
+pub struct WatchEntries<T, W = Watch> {
+    watch: W,
     prefix: String,
     content: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> WatchEntries<T> {
-    pub(super) fn new(watch: Watch, prefix: String) -> Self {
+impl<T: DeserializeOwned, W: CollectionFeed<Delta>> WatchEntries<T, W> {
+    pub(super) fn new(watch: W, prefix: String) -> Self {
         WatchEntries { watch, prefix, content: PhantomData }
     }
 
@@ -95,7 +96,7 @@ impl<T: DeserializeOwned> WatchEntries<T> {
     /// # Errors
     /// As [`Watch::next_delta`]; `Invalid` if a document does not fit the type.
     pub fn next_delta(&mut self) -> Result<Option<EntryDelta<T>>> {
-        self.watch.next_delta()?.map(|delta| self.convert_delta(delta)).transpose()
+        self.watch.next_row()?.map(|delta| self.convert_delta(delta)).transpose()
     }
 
     /// Returns the next delta, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
@@ -103,10 +104,10 @@ impl<T: DeserializeOwned> WatchEntries<T> {
     /// # Errors
     /// As [`WatchEntries::next_delta`].
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<EntryDelta<T>>> {
-        self.watch.next_within(timeout)?.map(|delta| self.convert_delta(delta)).transpose()
+        self.watch.next_row_within(timeout)?.map(|delta| self.convert_delta(delta)).transpose()
     }
 
-    fn convert_delta(&self, delta: crate::changes::Delta) -> Result<EntryDelta<T>> {
+    fn convert_delta(&self, delta: Delta) -> Result<EntryDelta<T>> {
         let (sequence, is_first) = (delta.sequence(), delta.is_first());
         let events = delta.events().map(|event| self.convert_event(event?)).collect::<Result<_>>()?;
         Ok(EntryDelta { sequence, is_first, events })

@@ -5,6 +5,7 @@
 //! needs no declaration. Its only state is its name and where keys come from. A [`DeclaredCollection`] declares
 //! indexes, views, expiration and a schema with the type.
 
+mod database;
 mod declared;
 mod entry;
 mod find;
@@ -24,16 +25,20 @@ use crate::schema::{COLLECTION_END, check_collection_name};
 use crate::value::{Path, Value};
 use crate::{Database, Error, Result};
 
+pub use database::{CollectionDatabase, CollectionFeed, CollectionFind, CollectionRows, Refinement};
 pub use declared::{Declarations, DeclaredCollection};
 pub use entry::Entry;
 use entry::{KeySource, entry_from, serialize_body};
 pub use find::{FindEntries, FoundEntries};
 pub use follow::{EntryChange, EntryDelta, EntryEvent, EntrySubscription, WatchEntries};
+use session::OnDatabase;
 pub use session::Session;
 #[cfg(feature = "derive")]
 pub use stemmadb_derive::Collection;
 
 /// A typed collection: the documents whose ids begin with the collection's name and a colon. Cheap to clone.
+///
+/// `D` is the database that it is in: an embedded [`Database`], or one of a server (crate `stemmadb-client`).
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -58,15 +63,15 @@ pub use stemmadb_derive::Collection;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Collection<T> {
-    db: Database,
+pub struct Collection<T, D = Database> {
+    db: D,
     /// The name and the separator, with which the ids of the collection's documents begin.
     prefix: String,
     keys: KeySource,
     content: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for Collection<T> {
+impl<T, D: Clone> Clone for Collection<T, D> {
     fn clone(&self) -> Self {
         Collection { db: self.db.clone(), prefix: self.prefix.clone(), keys: self.keys.clone(), content: PhantomData }
     }
@@ -75,8 +80,8 @@ impl<T> Clone for Collection<T> {
 /// A collection bound to a [`Session`]: the methods of [`Collection`], reading and writing in one transaction. Created
 /// by [`Collection::within`], which has an example.
 #[derive(Debug)]
-pub struct BoundCollection<'a, T, S> {
-    collection: &'a Collection<T>,
+pub struct BoundCollection<'a, T, S, D = Database> {
+    collection: &'a Collection<T, D>,
     session: &'a mut S,
 }
 
@@ -88,13 +93,21 @@ impl Database {
     /// # Errors
     /// `Invalid` if the name is empty, begins with `_` or contains a colon.
     pub fn collection<T>(&self, name: &str) -> Result<Collection<T>> {
-        check_collection_name(name)?;
-        let prefix = format!("{name}{COLLECTION_END}");
-        Ok(Collection { db: self.clone(), prefix, keys: KeySource::Generated, content: PhantomData })
+        Collection::new(self.clone(), name)
     }
 }
 
-impl<T> Collection<T> {
+impl<T, D> Collection<T, D> {
+    /// The collection of documents of a database whose ids begin with `name:`.
+    ///
+    /// # Errors
+    /// `Invalid` if the name is empty, begins with `_` or contains a colon.
+    pub fn new(db: D, name: &str) -> Result<Self> {
+        check_collection_name(name)?;
+        let prefix = format!("{name}{COLLECTION_END}");
+        Ok(Collection { db, prefix, keys: KeySource::Generated, content: PhantomData })
+    }
+
     /// Takes the key of a pushed document from the string or integer at `path`, instead of generating a UUID.
     ///
     /// # Errors
@@ -119,6 +132,13 @@ impl<T> Collection<T> {
         field("_id").begins_with(&self.prefix)
     }
 
+    fn id(&self, key: &str) -> Result<DocumentId> {
+        if key.is_empty() {
+            return Err(Error::invalid("a key can't be empty"));
+        }
+        DocumentId::new(self.id_of(key))
+    }
+
     /// Binds the collection to a transaction or to an attempt at one.
     ///
     /// ```
@@ -134,14 +154,17 @@ impl<T> Collection<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn within<'a, S: Session>(&'a self, session: &'a mut S) -> BoundCollection<'a, T, S> {
+    pub fn within<'a, S: Session>(&'a self, session: &'a mut S) -> BoundCollection<'a, T, S, D> {
         BoundCollection { collection: self, session }
     }
 }
 
-impl<T: Serialize + DeserializeOwned> Collection<T> {
-    fn on_database<R>(&self, operation: impl FnOnce(&mut BoundCollection<'_, T, Database>) -> Result<R>) -> Result<R> {
-        operation(&mut self.within(&mut self.db.clone()))
+impl<T: Serialize + DeserializeOwned, D: CollectionDatabase> Collection<T, D> {
+    fn on_database<R>(
+        &self,
+        operation: impl FnOnce(&mut BoundCollection<'_, T, OnDatabase<'_, D>, D>) -> Result<R>,
+    ) -> Result<R> {
+        operation(&mut self.within(&mut OnDatabase(&self.db)))
     }
 
     /// Returns the document with this key, or `None`.
@@ -185,7 +208,14 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
     /// `Invalid` if `content` has no value at the path; `Conflict` if several documents have this value (a unique index
     /// on the path prevents that).
     pub fn upsert_by(&self, path: &str, content: &T) -> Result<String> {
-        self.db.write(|tx| self.within(tx).upsert_by(path, content))
+        let (query, body) = self.holders(path, content)?;
+        let mut key = String::new();
+        self.db.edit_found(query, &mut |holders| {
+            let edit = self.upsert_of(holders, path, &body)?;
+            key = edit.id().as_str()[self.prefix.len()..].to_owned();
+            Ok(edit)
+        })?;
+        Ok(key)
     }
 
     /// Writes the entry's content over the revision that was read, and stores the new revision in the entry.
@@ -196,13 +226,21 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
         self.on_database(|session| session.update(entry))
     }
 
-    /// Applies `change` to the document with this key in a transaction; returns the new content, or `None` if there is
-    /// no such document.
+    /// Applies `change` to the document with this key in one step; returns the new content, or `None` if there is no
+    /// such document. On a server, `change` is called again if the document was written meanwhile.
     ///
     /// # Errors
     /// The errors of `change`, and those of [`Collection::update`].
-    pub fn modify(&self, key: &str, change: impl FnOnce(&mut T) -> Result<()>) -> Result<Option<Entry<T>>> {
-        self.db.write(|tx| self.within(tx).modify(key, change))
+    pub fn modify(&self, key: &str, mut change: impl FnMut(&mut T) -> Result<()>) -> Result<Option<Entry<T>>> {
+        let mut changed = None;
+        let revision = self.db.modify(&self.id(key)?, &mut |document| {
+            let mut entry = entry_from(&self.prefix, document)?;
+            change(&mut entry.content)?;
+            let body = serialize_body(&entry.content)?;
+            changed = Some(entry);
+            Ok(body)
+        })?;
+        Ok(revision.zip(changed).map(|(revision, entry)| Entry { revision, ..entry }))
     }
 
     /// Deletes the revision that was read.
@@ -218,19 +256,19 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
     pub fn remove(&self, key: &str) -> Result<bool> {
-        self.db.write(|tx| self.within(tx).remove(key))
+        self.db.remove(&self.id(key)?)
     }
 
     /// Starts a query over the documents that match a selector or query. Nothing is read until it is run.
     ///
     /// # Errors
     /// Running it returns `Invalid` if the query is malformed.
-    pub fn find(&self, query: impl Into<Query>) -> FindEntries<T> {
+    pub fn find(&self, query: impl Into<Query>) -> FindEntries<T, D::Find> {
         FindEntries::new(self.db.find(query.into().within(self.members())), self.prefix.clone())
     }
 
     /// Starts a query over all documents of the collection.
-    pub fn all(&self) -> FindEntries<T> {
+    pub fn all(&self) -> FindEntries<T, D::Find> {
         self.find(Selector::everything())
     }
 
@@ -238,37 +276,56 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
     ///
     /// # Errors
     /// Each change can fail with `Invalid` if its document does not fit the type.
-    pub fn changes(&self, since: Sequence) -> Result<impl Iterator<Item = Result<EntryChange<T>>> + use<T>> {
+    pub fn changes(&self, since: Sequence) -> Result<impl Iterator<Item = Result<EntryChange<T>>> + use<T, D>> {
         let prefix = self.prefix.clone();
-        let changes = self.db.changes(since)?.documents(true).selector(&self.members())?;
-        Ok(changes.run().map(move |change| follow::entry_change(&prefix, &change?)))
+        let changes = self.db.changes_of(since, &self.members())?;
+        Ok(changes.map(move |change| follow::entry_change(&prefix, &change?)))
     }
 
     /// Returns the changes of the collection after `since`, and then each change as it is published.
     ///
     /// # Errors
     /// None at present.
-    pub fn subscribe(&self, since: Sequence) -> Result<EntrySubscription<T>> {
-        let subscription = self.db.subscribe(since).selector(&self.members())?;
-        Ok(EntrySubscription::new(subscription, self.prefix.clone()))
+    pub fn subscribe(&self, since: Sequence) -> Result<EntrySubscription<T, D::Subscription>> {
+        Ok(EntrySubscription::new(self.db.subscribe_to(since, &self.members())?, self.prefix.clone()))
     }
 
     /// Starts a live query over the collection; see [`Database::watch`].
     ///
     /// # Errors
     /// `Invalid` if the query is malformed or has an order, limit or projection.
-    pub fn watch(&self, query: impl Into<Query>) -> Result<WatchEntries<T>> {
+    pub fn watch(&self, query: impl Into<Query>) -> Result<WatchEntries<T, D::Watch>> {
         let watch = self.db.watch(query.into().within(self.members()))?;
         Ok(WatchEntries::new(watch, self.prefix.clone()))
     }
 }
 
-impl<T: Serialize + DeserializeOwned, S: Session> BoundCollection<'_, T, S> {
-    fn id(&self, key: &str) -> Result<DocumentId> {
-        if key.is_empty() {
-            return Err(Error::invalid("a key can't be empty"));
+impl<T: Serialize, D> Collection<T, D> {
+    /// A query for the members that have the same value at `path` as `content`, and the body of `content`.
+    fn holders(&self, path: &str, content: &T) -> Result<(Query, Value)> {
+        let body = serialize_body(content)?;
+        let value = Path::parse(path)?.get(&body).cloned().ok_or_else(|| {
+            Error::invalid(format!("there is nothing at `{path}`")).with_hint("it is what the member is looked for by")
+        })?;
+        Ok((Query::new(field(path).eq(value)).within(self.members()), body))
+    }
+
+    /// The edit that replaces the only holder of a value at `path`, or inserts a document if there is none.
+    fn upsert_of(&self, holders: &[DocumentId], path: &str, body: &Value) -> Result<Edit> {
+        match holders {
+            [] => Ok(Edit::Insert { id: self.id(&self.keys.key_for(body)?)?, body: body.clone() }),
+            [holder] => Ok(Edit::Upsert { id: holder.clone(), body: body.clone() }),
+            [first, second, ..] => {
+                Err(Error::conflict(format!("`{first}` and `{second}` have the same value at `{path}`"))
+                    .with_hint("correct one of them, and declare a unique index on the path"))
+            }
         }
-        DocumentId::new(self.collection.id_of(key))
+    }
+}
+
+impl<T: Serialize + DeserializeOwned, S: Session, D> BoundCollection<'_, T, S, D> {
+    fn id(&self, key: &str) -> Result<DocumentId> {
+        self.collection.id(key)
     }
 
     /// See [`Collection::get`].
@@ -312,32 +369,12 @@ impl<T: Serialize + DeserializeOwned, S: Session> BoundCollection<'_, T, S> {
     /// # Errors
     /// Those of [`Collection::upsert_by`].
     pub fn upsert_by(&mut self, path: &str, content: &T) -> Result<String> {
-        let body = serialize_body(content)?;
-        let path_in_body = Path::parse(path)?;
-        let value = path_in_body.get(&body).cloned().ok_or_else(|| {
-            Error::invalid(format!("there is nothing at `{path}`")).with_hint("it is what the member is looked for by")
-        })?;
-        match self.holders(path, value)?.as_slice() {
-            [] => {
-                let key = self.collection.keys.key_for(&body)?;
-                self.session.edit(Edit::Insert { id: self.id(&key)?, body })?;
-                Ok(key)
-            }
-            [holder] => {
-                self.session.edit(Edit::Upsert { id: holder.clone(), body })?;
-                Ok(holder.as_str()[self.collection.prefix.len()..].to_owned())
-            }
-            [first, second, ..] => {
-                Err(Error::conflict(format!("`{first}` and `{second}` have the same value at `{path}`"))
-                    .with_hint("correct one of them, and declare a unique index on the path"))
-            }
-        }
-    }
-
-    /// Returns the ids of up to two documents that have `value` at `path`.
-    fn holders(&mut self, path: &str, value: Value) -> Result<Vec<DocumentId>> {
-        let query = Query::new(field(path).eq(value)).within(self.collection.members());
-        self.session.find(query)?.limit(2).ids()?.collect()
+        let (query, body) = self.collection.holders(path, content)?;
+        let holders = self.session.find(query)?.refine(Refinement::Limit(2)).all_ids()?;
+        let edit = self.collection.upsert_of(&holders, path, &body)?;
+        let key = edit.id().as_str()[self.collection.prefix.len()..].to_owned();
+        self.session.edit(edit)?;
+        Ok(key)
     }
 
     /// See [`Collection::update`].
@@ -385,7 +422,7 @@ impl<T: Serialize + DeserializeOwned, S: Session> BoundCollection<'_, T, S> {
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
-    pub fn find(&mut self, query: impl Into<Query>) -> Result<FindEntries<T>> {
+    pub fn find(&mut self, query: impl Into<Query>) -> Result<FindEntries<T, S::Find>> {
         let find = self.session.find(query.into().within(self.collection.members()))?;
         Ok(FindEntries::new(find, self.collection.prefix.clone()))
     }
