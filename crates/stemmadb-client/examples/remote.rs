@@ -8,11 +8,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Result, Sequence, Value, field};
+use stemmadb_client::asynchronous::AsyncDatabase;
 use stemmadb_client::{AnyDatabase, Client};
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "stemma://localhost:5985".to_owned());
     run(&url)
+}
+
+/// Prints the ids of all books.
+async fn print_books(db: &AsyncDatabase) -> Result<usize> {
+    let mut count = 0;
+    let mut books = db.find(field("title").exists()).await?;
+    while let Some(book) = books.next().await {
+        println!("{}", book?.id());
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// A reader of the library.
@@ -83,6 +95,10 @@ pub(crate) fn run(url: &str) -> Result<()> {
         println!("{} is at {}", change.id, change.revision);
     }
     // [/follow]
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|error| stemmadb::Error::unavailable(format!("no runtime: {error}")))?;
+    assert_eq!(runtime.block_on(print_books(&db.clone().into()))?, 2);
     // [any]
     assert_eq!(count_novels(&db.into())?, 1);
     assert_eq!(count_novels(&stemmadb::Database::in_memory().into())?, 0);

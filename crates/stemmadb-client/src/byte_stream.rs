@@ -1,7 +1,7 @@
 //! The byte stream below a connection: TCP, TLS or a Unix socket, with deadlines.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -101,6 +101,23 @@ impl ByteStream {
         };
         let polling = Polling::new(options.poll_time);
         Ok(ByteStream { socket, tls, received: Vec::new(), read_timeout: None, polling })
+    }
+
+    /// Returns a function that closes the connection from another thread.
+    pub(crate) fn closer(&self) -> io::Result<impl Fn() + Send + Sync + 'static> {
+        let socket = match &self.socket {
+            Socket::Tcp(stream) => Socket::Tcp(stream.try_clone()?),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Socket::Unix(stream.try_clone()?),
+        };
+        Ok(move || {
+            // It may be closed already.
+            match &socket {
+                Socket::Tcp(stream) => stream.shutdown(Shutdown::Both).ok(),
+                #[cfg(unix)]
+                Socket::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),
+            };
+        })
     }
 
     /// Sets how long sends may make no progress.

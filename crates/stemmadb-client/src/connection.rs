@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
-use stemmadb::{Error, ErrorKind, Result, Value};
+use stemmadb::{CancelCallback, Cancellation, Error, ErrorKind, Result, Value};
 use stemmadb_wire::{
     Encoding, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Operation, Request,
     VERSION, Welcome, WriteKey, error_from_value, write_frame,
@@ -38,6 +38,30 @@ fn lost(what: &str, error: &io::Error) -> Failure {
         _ => format!("cannot {what}: {error}"),
     };
     Failure::Lost(Error::unavailable(message).with_hint("check the address, and that the server runs"))
+}
+
+/// How often a wait for an answer looks whether the request was cancelled.
+const CANCELLATION_POLL: Duration = Duration::from_millis(20);
+
+/// What cancels a request, and whether the server was told.
+pub(crate) struct Cancelling {
+    cancellation: Option<Cancellation>,
+    is_sent: bool,
+}
+
+impl Cancelling {
+    pub(crate) fn new(cancellation: Option<Cancellation>) -> Self {
+        Cancelling { cancellation, is_sent: false }
+    }
+
+    /// What cancels the work of this thread.
+    pub(crate) fn current() -> Self {
+        Self::new(Cancellation::current())
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancellation.as_ref().is_some_and(Cancellation::is_cancelled)
+    }
 }
 
 /// A frame from the server, for a request.
@@ -217,11 +241,39 @@ impl Connection {
         })
     }
 
-    /// Waits for the result of a request, and collects the rows of its stream.
+    /// As [`Connection::answer`]; tells the server to stop once the request is cancelled, and returns `None` at times.
+    pub(crate) fn answer_or_cancel(
+        &mut self,
+        request: u32,
+        deadline: Instant,
+        cancelling: &mut Cancelling,
+    ) -> Result<Option<Answer>, Failure> {
+        if cancelling.cancellation.is_none() || cancelling.is_sent {
+            return self.answer(request, deadline);
+        }
+        if cancelling.is_cancelled() {
+            self.cancel(request);
+            cancelling.is_sent = true;
+        }
+        let until = deadline.min(Instant::now() + CANCELLATION_POLL);
+        match self.answer(request, until) {
+            Err(Failure::Lost(_)) if self.is_open && until < deadline && Instant::now() < deadline => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// Closes the connection when the work of this thread is cancelled; until then if the result is dropped.
+    pub(crate) fn close_when_cancelled(&self) -> Option<CancelCallback> {
+        let (cancellation, closer) = (Cancellation::current()?, self.transport.closer().ok()?);
+        Some(cancellation.on_cancel(closer))
+    }
+
+    /// Waits for the result of a request, and collects the rows of its stream. The request is stopped if the work of
+    /// this thread is cancelled.
     pub(crate) fn result(&mut self, request: u32, deadline: Instant) -> Result<(Vec<Value>, Value), Failure> {
-        let mut rows = Vec::new();
+        let (mut rows, mut cancelling) = (Vec::new(), Cancelling::current());
         loop {
-            match self.answer(request, deadline)? {
+            match self.answer_or_cancel(request, deadline, &mut cancelling)? {
                 None => {}
                 Some(Answer::Items(more)) => {
                     rows.extend(more);

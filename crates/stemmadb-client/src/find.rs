@@ -8,7 +8,7 @@ use stemmadb::past::At;
 use stemmadb::{Cancellation, Document, DocumentId, Error, Number, Object, Query, Result, Sort, Summary, Value};
 use stemmadb_wire::Operation;
 
-use crate::connection::{Answer, Connection, Failure};
+use crate::connection::{Answer, Cancelling, Connection, Failure};
 use crate::convert::{at_value, document, missing_field, pair, summary};
 use crate::database::RemoteDatabase;
 
@@ -166,7 +166,12 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn count(self) -> Result<u64> {
-        let count = self.database.call(Operation::Count, &Value::Object(self.arguments()?))?;
+        let arguments = Value::Object(self.arguments()?);
+        let call = || self.database.call(Operation::Count, &arguments);
+        let count = match self.query.cancellation() {
+            Some(cancellation) => cancellation.during(call),
+            None => call(),
+        }?;
         count.as_u64().ok_or_else(|| missing_field("count"))
     }
 
@@ -301,9 +306,6 @@ impl RemoteGroupBy {
 /// How a row is read.
 pub(crate) type Reader<T> = fn(&RemoteDatabase, Value) -> Result<T>;
 
-/// How often a wait for rows looks whether the query was cancelled.
-const CANCELLATION_POLL: Duration = Duration::from_millis(20);
-
 /// The rows of a remote query, in order. An iterator; after an error it returns no further rows.
 ///
 /// Rows arrive while they are read; the server is at most about a megabyte ahead. Dropping it stops the server.
@@ -314,7 +316,7 @@ pub struct RemoteRows<T> {
     rows: VecDeque<Value>,
     /// The connection and the request, while the server has more rows.
     stream: Option<(Connection, u32)>,
-    cancellation: Option<Cancellation>,
+    cancelling: Cancelling,
     token: Option<String>,
     documents_read: u64,
     is_stale: bool,
@@ -334,7 +336,7 @@ impl<T> RemoteRows<T> {
             read,
             rows: VecDeque::new(),
             stream: None,
-            cancellation,
+            cancelling: Cancelling::new(cancellation.or_else(Cancellation::current)),
             token: None,
             documents_read: 0,
             is_stale: false,
@@ -380,19 +382,8 @@ impl<T> RemoteRows<T> {
     fn receive(&mut self, deadline: Instant) -> Result<(), Failure> {
         let shared = self.database.shared.clone();
         let Some((mut connection, id)) = self.stream.take() else { return Ok(()) };
-        let mut is_cancelled = false;
         loop {
-            let until = match &self.cancellation {
-                Some(cancellation) if !is_cancelled => {
-                    if cancellation.is_cancelled() {
-                        connection.cancel(id);
-                        is_cancelled = true;
-                    }
-                    deadline.min(Instant::now() + CANCELLATION_POLL)
-                }
-                _ => deadline,
-            };
-            match connection.answer(id, until) {
+            match connection.answer_or_cancel(id, deadline, &mut self.cancelling) {
                 Ok(None) => {}
                 Ok(Some(Answer::Items(rows))) => {
                     self.rows.extend(rows);
@@ -417,7 +408,6 @@ impl<T> RemoteRows<T> {
                     shared.give_up(&connection);
                     return Err(Failure::Lost(missing_field("rows")));
                 }
-                Err(Failure::Lost(_)) if until < deadline && Instant::now() < deadline && connection.is_open() => {}
                 Err(failure) => {
                     match &failure {
                         Failure::Lost(_) => shared.give_up(&connection),

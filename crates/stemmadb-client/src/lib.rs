@@ -1,8 +1,8 @@
 //! A client of Stemma servers with the interface of the embedded database.
 //!
-//! A [`Client`] connects by the wire protocol, over TCP, TLS, a Unix socket or a WebSocket. [`Client::database`] returns a
-//! [`RemoteDatabase`] with the names, arguments, results and error kinds of [`stemmadb::Database`]. [`AnyDatabase`] is
-//! either, for programs that should not care.
+//! A [`Client`] connects by the wire protocol, over TCP, TLS, a Unix socket or a WebSocket. [`Client::database`]
+//! returns a [`RemoteDatabase`] with the names, arguments, results and error kinds of [`stemmadb::Database`].
+//! [`AnyDatabase`] is either, for programs that should not care.
 //!
 //! ```no_run
 //! use serde_json::json;
@@ -20,11 +20,15 @@
 //! # }
 //! ```
 //!
+//! With the feature `tokio`, the module `asynchronous` has the same operations as futures and streams.
+//!
 //! Every call has a timeout. A lost connection is opened again: reads are repeated, and so are writes, with a key by
 //! which the server applies them once. A call uses a connection alone, so the calling thread itself waits for the
 //! answer; several threads use several connections of a pool.
 
 mod any;
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod batch;
 mod byte_stream;
 mod collections;

@@ -10,7 +10,7 @@ use stemmadb::{Error, Result, Value};
 use stemmadb_wire::{Operation, Repetition, WriteKey};
 
 use crate::byte_stream::tls_config;
-use crate::connection::{Answer, Connection, Failure, Lane};
+use crate::connection::{Answer, Cancelling, Connection, Failure, Lane};
 use crate::convert::missing_field;
 use crate::database::RemoteDatabase;
 use crate::options::ClientOptions;
@@ -258,7 +258,7 @@ impl Shared {
                 Err(Failure::Lost(error)) => error,
                 Err(Failure::Answer(error)) => return Err(error),
             };
-            if Instant::now() + wait >= deadline {
+            if Instant::now() + wait >= deadline || Cancelling::current().is_cancelled() {
                 return Err(failure);
             }
             std::thread::sleep(wait);

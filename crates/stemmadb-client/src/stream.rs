@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use stemmadb::{Change, Delta, Object, PathChange, Query, Result, Sequence, Value};
+use stemmadb::{CancelCallback, Change, Delta, Error, Object, PathChange, Query, Result, Sequence, Value};
 use stemmadb_wire::Operation;
 
-use crate::connection::{Answer, Connection, Failure};
+use crate::connection::{Answer, Cancelling, Connection, Failure};
 use crate::convert::{change, delta_event, missing_field, number, path_change};
 use crate::database::RemoteDatabase;
 
@@ -19,6 +19,8 @@ struct LongStream {
     database: RemoteDatabase,
     operation: Operation,
     connection: Option<(Connection, u32)>,
+    /// Closes the connection when the work of the thread that reads is cancelled.
+    closing: Option<CancelCallback>,
     rows: VecDeque<Value>,
     wait: Duration,
     /// When the server was last heard.
@@ -41,6 +43,7 @@ impl LongStream {
             database,
             operation,
             connection: None,
+            closing: None,
             rows: VecDeque::new(),
             wait: RETRY_WAIT,
             heard: Instant::now(),
@@ -51,6 +54,7 @@ impl LongStream {
         let mut connection = self.database.shared.open(deadline)?;
         let id = connection.queue(self.operation, &self.database.name, None, arguments)?;
         connection.flush()?;
+        self.closing = connection.close_when_cancelled();
         self.connection = Some((connection, id));
         self.heard = Instant::now();
         Ok(())
@@ -60,6 +64,10 @@ impl LongStream {
     fn receive(&mut self, arguments: &Value, deadline: Instant) -> Result<Received> {
         let timeout = self.database.shared.options().timeout;
         loop {
+            if Cancelling::current().is_cancelled() {
+                self.connection = None;
+                return Err(Error::stopped("the feed was cancelled"));
+            }
             let Some((connection, id)) = &mut self.connection else {
                 match self.connect(arguments, Instant::now() + timeout) {
                     Ok(()) => return Ok(Received::Connected),

@@ -37,6 +37,11 @@ impl Transport {
         Ok(Transport { stream, websocket })
     }
 
+    /// Returns a function that closes the connection from another thread.
+    pub(crate) fn closer(&self) -> io::Result<impl Fn() + Send + Sync + 'static> {
+        self.stream.closer()
+    }
+
     /// Sends all bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.websocket {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use stemmadb::{DeltaEvent, DocumentId, Edit, ErrorKind, Patch, Result, Revision, Selector, Sequence, Value, field};
 use stemmadb_client::AnyDatabase;
+use stemmadb_client::asynchronous::AsyncDatabase;
 use support::{PATIENCE, conformance};
 
 conformance! {
@@ -21,6 +22,7 @@ conformance! {
     subscriptions_follow_writes
     live_queries_return_differences
     values_keep_their_types
+    asynchronous_operations_are_the_same
 }
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
@@ -230,4 +232,69 @@ fn values_keep_their_types(db: &AnyDatabase) {
     let value: Value = text.parse().unwrap();
     db.insert("all", &value).unwrap();
     assert_eq!(db.get("all").unwrap().unwrap().value().unwrap(), value);
+}
+
+fn asynchronous_operations_are_the_same(db: &AnyDatabase) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let db = AsyncDatabase::from(db.clone());
+    runtime.block_on(async {
+        let (mut changes, mut open) =
+            (db.subscribe(Sequence::ZERO).await.unwrap(), db.watch(field("state").eq("open")).await.unwrap());
+        let first = db.insert("a", &json!({"state": "open", "n": 1})).await.unwrap();
+        assert_eq!(kind(db.insert("a", &json!({})).await), ErrorKind::Conflict);
+        assert_eq!(changes.next().await.unwrap().unwrap().revision, first);
+        // The live query began before or after the write.
+        loop {
+            let delta = open.next().await.unwrap().unwrap();
+            let events: Vec<_> = delta.events().map(Result::unwrap).collect();
+            match &events[..] {
+                [DeltaEvent::Added(added)] => break assert_eq!(added.revision(), &first),
+                events => assert!(delta.is_first() && events.is_empty(), "{events:?}"),
+            }
+        }
+        let second = db.replace("a", &first, &json!({"state": "open", "n": 2})).await.unwrap();
+        db.update("a", &Patch::new().increment("n", 1)).await.unwrap();
+        assert_eq!(kind(db.delete("a", &second).await), ErrorKind::Conflict);
+        assert_eq!(db.get("a").await.unwrap().unwrap().get("n").unwrap(), Some(3.into()));
+        let edits = (0..500).map(|n| insert(&format!("b{n:03}"), json!({"n": n}))).collect();
+        assert!(db.bulk(edits).await.unwrap().iter().all(Result::is_ok));
+        // More rows than are read ahead.
+        let mut rows = db.find(stemmadb::Query::new(field("n").ge(0)).sort_descending("n")).await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(row) = rows.next().await {
+            seen.push(row.unwrap().get("n").unwrap().unwrap().as_u64().unwrap());
+        }
+        assert!(seen.len() == 501 && seen.is_sorted_by(|a, b| a >= b));
+        let mut given_up = db.find(Selector::everything()).await.unwrap();
+        assert!(given_up.next().await.unwrap().is_ok());
+        drop(given_up);
+        assert_eq!(db.count(field("n").lt(10)).await.unwrap(), 11);
+        assert_eq!(db.documents(field("state").eq("open")).await.unwrap().len(), 1);
+        assert_eq!(db.query(field("n").ge(0), |find| find.max("n")).await.unwrap(), Some(499.into()));
+        let found = db.get_many(["b001", "none"]).await.unwrap();
+        assert!(found[0].is_some() && found[1].is_none());
+        assert_eq!(db.update_where(field("n").ge(490), &Patch::new().set("top", true)).await.unwrap(), 10);
+        assert_eq!(db.delete_where(field("top").eq(true)).await.unwrap(), 10);
+        assert_eq!(kind(db.find(field("..").eq(1)).await), ErrorKind::Invalid);
+        let refused = match db.watch(stemmadb::Query::new(Selector::everything()).limit(1)).await {
+            Ok(mut watch) => watch.next().await.unwrap().map(|_| ()),
+            Err(error) => Err(error),
+        };
+        assert_eq!(kind(refused), ErrorKind::Invalid);
+        let mut listed = db.changes(Sequence::ZERO).await.unwrap();
+        let (mut count, mut newest) = (0, Sequence::ZERO);
+        while let Some(change) = listed.next().await {
+            let change = change.unwrap();
+            count += u32::from(!change.deleted);
+            newest = change.sequence;
+        }
+        assert_eq!(count, 491);
+        assert_eq!(db.run(|db| db.find(Selector::everything()).count()).await.unwrap(), 491);
+        assert!(newest <= db.sequence().await.unwrap());
+        db.flush().await.unwrap();
+        // The feed goes on to the newest change.
+        while changes.next().await.unwrap().unwrap().sequence < newest {}
+    });
+    // Waits for the threads of the streams, which have ended.
+    drop(runtime);
 }

@@ -358,7 +358,7 @@ fn idle_connections_hold_no_thread() {
     let limits = |config: &mut stemmadb_server::Config| {
         (config.wire.thread_count, config.wire.connection_count) = (6, 300);
     };
-    for transport in [Transport::Tcp, Transport::Tls, Transport::Unix] {
+    for transport in [Transport::Tcp, Transport::Tls, Transport::Unix, Transport::WebSocket] {
         let mut server = TestServer::start_with(transport, limits);
         server.client().create_database("shop").unwrap().insert("a", &json!({"n": 1})).unwrap();
         let clients: Vec<_> = (0..100).map(|_| server.client()).collect();
@@ -379,4 +379,106 @@ fn idle_connections_hold_no_thread() {
             server.restart();
         }
     }
+}
+
+/// What a server that never answers receives.
+#[derive(Debug, PartialEq)]
+enum Received {
+    Request(stemmadb_wire::Operation),
+    Cancel,
+    End,
+}
+
+/// A server that answers nothing but cancelled requests, and reports what it receives.
+fn silent_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Received>) {
+    use stemmadb_wire::{FrameBuffer, FrameKind, Request, Welcome, write_frame};
+    let listener = std::net::TcpListener::bind(support::loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, received) = std::sync::mpsc::channel();
+    // Its threads end with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, sender) = (stream.unwrap(), sender.clone());
+            std::thread::spawn(move || {
+                let mut frames = FrameBuffer::new(1 << 20);
+                loop {
+                    while let Some(frame) = frames.next_frame().unwrap() {
+                        let mut bytes = Vec::new();
+                        match frame.kind {
+                            FrameKind::Hello => {
+                                let welcome = Welcome { version: 1, frame_bytes_max: 1 << 20, server: "silent".into() };
+                                write_frame(&mut bytes, FrameKind::Welcome, 0, |out| welcome.write(out));
+                            }
+                            FrameKind::Request => {
+                                let operation = Request::read(frame.payload).unwrap().operation;
+                                sender.send(Received::Request(operation)).ok();
+                            }
+                            FrameKind::Cancel => {
+                                sender.send(Received::Cancel).ok();
+                                let stopped = br#"{"error": "stopped", "message": "it was cancelled"}"#;
+                                write_frame(&mut bytes, FrameKind::Error, frame.request, |out| {
+                                    out.extend_from_slice(stopped);
+                                });
+                            }
+                            _ => {}
+                        }
+                        std::io::Write::write_all(&mut stream, &bytes).ok();
+                    }
+                    match stream.read(frames.space()) {
+                        Ok(count @ 1..) => frames.add(count),
+                        _ => break sender.send(Received::End).ok(),
+                    }
+                }
+            });
+        }
+    });
+    (address, received)
+}
+
+#[test]
+fn dropped_futures_stop_the_server() {
+    use stemmadb_client::asynchronous::AsyncClient;
+    use stemmadb_wire::Operation;
+    let (address, received) = silent_server();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let options = ClientOptions::new().timeout(PATIENCE);
+    let client = runtime.block_on(AsyncClient::connect_with(&format!("stemma://{address}"), options)).unwrap();
+    let db = client.database("shop");
+    let next = || received.recv_timeout(PATIENCE).unwrap();
+    for operation in [Operation::Count, Operation::Get, Operation::Find, Operation::Aggregate] {
+        let db = db.clone();
+        let reading = runtime.spawn(async move {
+            match operation {
+                Operation::Count => db.count(Selector::everything()).await.map(drop),
+                Operation::Get => db.get("a").await.map(drop),
+                Operation::Find => db.find(Selector::everything()).await.map(drop),
+                _ => {
+                    let figures = Value::from(json!({"figures": {"n": "count"}}));
+                    db.read(move |db| match db {
+                        stemmadb_client::AnyDatabase::Remote(db) => db.aggregate(&figures).map(drop),
+                        stemmadb_client::AnyDatabase::Embedded(_) => unreachable!(),
+                    })
+                    .await
+                }
+            }
+        });
+        assert_eq!(next(), Received::Request(operation));
+        reading.abort();
+        assert_eq!(next(), Received::Cancel, "{operation:?}");
+    }
+    // A feed has a connection of its own, which is closed.
+    let feed = runtime.block_on(db.subscribe(Sequence::ZERO)).unwrap();
+    assert_eq!(next(), Received::Request(Operation::Subscribe));
+    drop(feed);
+    assert_eq!(next(), Received::End);
+    let watch = runtime.block_on(db.watch(field("a").eq(1))).unwrap();
+    assert_eq!(next(), Received::Request(Operation::Watch));
+    drop(watch);
+    assert_eq!(next(), Received::End);
+    // A write goes on when its future is dropped.
+    let writing = runtime.spawn(async move { db.insert("a", &json!({})).await.map(drop) });
+    assert_eq!(next(), Received::Request(Operation::Edit));
+    writing.abort();
+    assert!(received.recv_timeout(Duration::from_millis(100)).is_err());
+    runtime.shutdown_background();
 }
