@@ -98,9 +98,21 @@ impl ByteStream {
             Address::Unix(path) => (Socket::Unix(UnixStream::connect(path)?), None),
             #[cfg(not(unix))]
             Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+            // Its streams come from a connector.
+            Address::Quic { .. } => return Err(io::ErrorKind::Unsupported.into()),
         };
+        Ok(Self::new(socket, tls, options))
+    }
+
+    fn new(socket: Socket, tls: Option<Box<ClientConnection>>, options: &ClientOptions) -> Self {
         let polling = Polling::new(options.poll_time);
-        Ok(ByteStream { socket, tls, received: Vec::new(), read_timeout: None, polling })
+        ByteStream { socket, tls, received: Vec::new(), read_timeout: None, polling }
+    }
+
+    /// The end of a pair of sockets, whose other end is carried to the server.
+    #[cfg(all(unix, feature = "quic"))]
+    pub(crate) fn local(stream: UnixStream, options: &ClientOptions) -> Self {
+        Self::new(Socket::Unix(stream), None, options)
     }
 
     /// Returns a function that closes the connection from another thread.

@@ -1,10 +1,8 @@
 //! One connection, used by one call or stream at a time.
 
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::ClientConfig;
 use stemmadb::{CancelCallback, Cancellation, Error, ErrorKind, Result, Value};
 use stemmadb_wire::{
     Encoding, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Operation, Request,
@@ -13,7 +11,7 @@ use stemmadb_wire::{
 
 use crate::convert::missing_field;
 use crate::options::ClientOptions;
-use crate::transport::Transport;
+use crate::transport::{Connector, Transport};
 use crate::url::ServerUrl;
 
 /// Why a call failed.
@@ -108,12 +106,11 @@ impl Connection {
     pub(crate) fn open(
         url: &ServerUrl,
         options: &ClientOptions,
-        tls: Option<&Arc<ClientConfig>>,
+        connector: &Connector,
         deadline: Instant,
     ) -> Result<Self, Failure> {
         let deadline = deadline.min(Instant::now() + options.connect_timeout);
-        let mut transport =
-            Transport::connect(&url.address, options, tls, deadline).map_err(|error| lost("connect", &error))?;
+        let mut transport = connector.connect(options, deadline).map_err(|error| lost("connect", &error))?;
         let hello = Hello {
             versions: (VERSION, VERSION),
             encoding: options.encoding,

@@ -1,6 +1,6 @@
 //! A client of Stemma servers with the interface of the embedded database.
 //!
-//! A [`Client`] connects by the wire protocol, over TCP, TLS, a Unix socket or a WebSocket. [`Client::database`]
+//! A [`Client`] connects by the wire protocol, over TCP, TLS, a Unix socket, a WebSocket or QUIC. [`Client::database`]
 //! returns a [`RemoteDatabase`] with the names, arguments, results and error kinds of [`stemmadb::Database`].
 //! [`AnyDatabase`] is either, for programs that should not care.
 //!
@@ -42,6 +42,8 @@ mod history;
 mod keys;
 mod options;
 mod pool;
+#[cfg(all(unix, feature = "quic"))]
+mod quic;
 mod stream;
 mod transaction;
 mod transport;

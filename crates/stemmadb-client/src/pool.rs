@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustls::ClientConfig;
 use stemmadb::remote::DocumentFactory;
 use stemmadb::{Error, Result, Value};
 use stemmadb_wire::{Operation, Repetition, WriteKey};
 
-use crate::byte_stream::tls_config;
 use crate::connection::{Answer, Cancelling, Connection, Failure, Lane};
 use crate::convert::missing_field;
 use crate::database::RemoteDatabase;
 use crate::options::ClientOptions;
+use crate::transport::Connector;
 use crate::url::ServerUrl;
 
 /// A connection that was unused for longer is checked before it is used.
@@ -36,7 +35,7 @@ pub struct Client(Arc<Shared>);
 pub(crate) struct Shared {
     url: ServerUrl,
     options: ClientOptions,
-    tls: Option<Arc<ClientConfig>>,
+    connector: Connector,
     pool: Mutex<PoolState>,
     has_changed: Condvar,
     pub(crate) factory: DocumentFactory,
@@ -52,8 +51,9 @@ struct PoolState {
 }
 
 impl Client {
-    /// Connects to a server: `stemma://user:password@host:port`, `stemma+tls://…`, `stemma+unix:///path`, or over a
-    /// WebSocket to its HTTP server: `stemma+ws://…`, `stemma+wss://…`.
+    /// Connects to a server: `stemma://user:password@host:port`, `stemma+tls://…`, `stemma+unix:///path`, over a
+    /// WebSocket to its HTTP server: `stemma+ws://…`, `stemma+wss://…`, or with the cargo feature `quic`:
+    /// `stemma+quic://…`.
     ///
     /// # Errors
     /// `Invalid` for a malformed URL; `Forbidden` for wrong credentials; `Unavailable` if there is no server.
@@ -67,11 +67,11 @@ impl Client {
     /// Those of [`Client::connect`].
     pub fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
         let url = ServerUrl::parse(url)?;
-        let tls = if url.address.is_encrypted() { Some(tls_config(&options.trust)?) } else { None };
+        let connector = Connector::new(&url.address, &options.trust)?;
         let client = Client(Arc::new(Shared {
             url,
             options,
-            tls,
+            connector,
             pool: Mutex::default(),
             has_changed: Condvar::new(),
             factory: DocumentFactory::new(),
@@ -149,7 +149,7 @@ impl Shared {
 
     /// Opens a connection of its own, for a stream.
     pub(crate) fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
-        Connection::open(&self.url, &self.options, self.tls.as_ref(), deadline)
+        Connection::open(&self.url, &self.options, &self.connector, deadline)
     }
 
     /// Takes a connection out of the pool, or opens one.

@@ -19,6 +19,7 @@ pub(crate) enum Address {
     Tcp { host: String, port: u16, is_encrypted: bool },
     Unix(PathBuf),
     WebSocket { host: String, port: u16, is_encrypted: bool, path: String },
+    Quic { host: String, port: u16 },
 }
 
 impl Address {
@@ -26,6 +27,7 @@ impl Address {
     pub(crate) fn is_encrypted(&self) -> bool {
         match self {
             Address::Tcp { is_encrypted, .. } | Address::WebSocket { is_encrypted, .. } => *is_encrypted,
+            Address::Quic { .. } => true,
             Address::Unix(_) => false,
         }
     }
@@ -47,8 +49,8 @@ fn wrong(url: &str, why: &str) -> Error {
         _ => url.to_owned(),
     };
     Error::invalid(format!("`{shown}` {why}")).with_hint(
-        "stemma://user:password@host:5985/database, stemma+tls://…, stemma+ws://host:5984/database, stemma+wss://… or \
-         stemma+unix:///path/to/socket?database=name",
+        "stemma://user:password@host:5985/database; stemma+tls://…, stemma+quic://…, stemma+ws://host:5984/database or \
+         stemma+wss://… likewise; or stemma+unix:///path/to/socket?database=name",
     )
 }
 
@@ -67,7 +69,7 @@ impl ServerUrl {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut is_encrypted = match scheme {
             "stemma" | "stemma+unix" | "stemma+ws" => false,
-            "stemma+tls" | "stemma+wss" => true,
+            "stemma+tls" | "stemma+wss" | "stemma+quic" => true,
             _ => return Err(wrong(url, "has a scheme that the client doesn't know")),
         };
         let is_websocket = matches!(scheme, "stemma+ws" | "stemma+wss");
@@ -105,9 +107,11 @@ impl ServerUrl {
         }
         let default_port = if is_websocket { HTTP_PORT } else { PORT };
         let (host, port) = host_and_port(host, default_port).ok_or_else(|| wrong(url, "has no host, or a bad port"))?;
-        let address = match is_websocket {
-            true => Address::WebSocket { host, port, is_encrypted, path: route },
-            false => Address::Tcp { host, port, is_encrypted },
+        let address = match scheme {
+            "stemma+quic" if cfg!(all(unix, feature = "quic")) => Address::Quic { host, port },
+            "stemma+quic" => return Err(wrong(url, "needs a client that was built with the cargo feature `quic`")),
+            _ if is_websocket => Address::WebSocket { host, port, is_encrypted, path: route },
+            _ => Address::Tcp { host, port, is_encrypted },
         };
         Ok(ServerUrl { address, credentials, database })
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Selector, Sequence, Value, field};
 use stemmadb_client::{Client, ClientOptions, Credentials};
-use support::{CuttingProxy, PATIENCE, TestServer, Transport, over_each_transport, wait_until};
+use support::{CuttingProxy, PATIENCE, TestServer, Transport, loopback, over_each_transport, wait_until};
 
 over_each_transport! {
     connection_cut_at_every_byte_loses_and_repeats_nothing
@@ -21,6 +21,17 @@ over_each_transport! {
     pipelined_reads_return_in_order
     connections_beyond_the_limit_are_refused
     interactive_transactions_are_serializable
+}
+
+// A connection that is lost shows only after seconds of silence, so these are those that end in other ways.
+#[cfg(unix)]
+over_each_transport! {
+    @ quic Quic
+    client_goes_on_when_the_server_restarts
+    rights_are_those_of_http
+    running_query_is_cancelled_on_the_server
+    pipelined_reads_return_in_order
+    connections_beyond_the_limit_are_refused
 }
 
 fn root() -> Credentials {
@@ -95,8 +106,7 @@ fn client_goes_on_when_the_server_restarts(transport: Transport) {
 
 fn call_ends_at_its_timeout_if_no_server_answers(transport: Transport) {
     let mut server = TestServer::start(transport);
-    let client = server.client_with(server.options().timeout(Duration::from_millis(300)));
-    let db = client.create_database("shop").unwrap();
+    let db = server.client_with(server.options().timeout(Duration::from_secs(5))).create_database("shop").unwrap();
     server.stop();
     let begun = Instant::now();
     assert_eq!(db.get("a").unwrap_err().kind(), ErrorKind::Unavailable);
@@ -278,7 +288,7 @@ fn rights_are_those_of_http(transport: Transport) {
         let refused = Client::connect_with(&server.url(credentials), server.options());
         assert_eq!(refused.map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden, "{credentials}");
     }
-    let token = ClientOptions::new().credentials(Credentials::Token("stemma_a_b".into()));
+    let token = server.options().credentials(Credentials::Token("stemma_a_b".into()));
     assert_eq!(Client::connect_with(&server.url(""), token).map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
 }
 
@@ -597,4 +607,34 @@ fn websockets_are_encrypted() {
     assert_eq!(db.get("a").unwrap().unwrap().get("text").unwrap(), Some(text.as_str().into()));
     let untrusting = Client::connect_with(&server.url(""), ClientOptions::new()).map(|_| ()).unwrap_err();
     assert_eq!(untrusting.kind(), ErrorKind::Unavailable);
+}
+
+#[cfg(unix)]
+#[test]
+fn quic_connections_are_encrypted_and_shared() {
+    let server = TestServer::start(Transport::Quic);
+    let client = server.client();
+    let db = client.create_database("shop").unwrap();
+    let text = "x".repeat(1_000_000);
+    db.insert("a", &json!({"text": text})).unwrap();
+    // Calls of several threads, each on a stream of its own.
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    assert_eq!(db.get("a").unwrap().unwrap().get("text").unwrap(), Some(text.as_str().into()));
+                }
+            });
+        }
+    });
+    let untrusting = Client::connect_with(&server.url(""), ClientOptions::new()).map(|_| ()).unwrap_err();
+    assert_eq!(untrusting.kind(), ErrorKind::Unavailable);
+    assert!(untrusting.message().contains("certificate"), "{untrusting}");
+    // Within a runtime, dropping a client does not block.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { drop((db, client)) });
+    let config = stemmadb_server::Config { tls: None, ..server.config.clone() };
+    let config = stemmadb_server::Config { directory: server.path().join("other"), address: loopback(), ..config };
+    let refused = tokio::runtime::Runtime::new().unwrap().block_on(stemmadb_server::Server::start(config));
+    assert!(refused.map(|_| ()).unwrap_err().to_string().contains("tls.certificate"));
 }

@@ -293,6 +293,9 @@ pub struct Wire {
     pub is_plain: bool,
     /// The path of a Unix socket to listen on. An existing socket is replaced. `None`: no Unix socket.
     pub unix: Option<PathBuf>,
+    /// The UDP address to listen on for QUIC; port 0 selects any free port. Needs [`Config::tls`] and the cargo feature
+    /// `quic`. `None`: no QUIC.
+    pub quic: Option<SocketAddr>,
     /// Whether clients may connect over a WebSocket, at the HTTP server's route `/_wire`.
     pub websocket: bool,
     /// The maximum number of connections; more are refused.
@@ -314,6 +317,7 @@ impl Default for Wire {
             address: None,
             is_plain: false,
             unix: None,
+            quic: None,
             websocket: true,
             connection_count: 10_000,
             thread_count: 2000,

@@ -244,6 +244,12 @@ impl Server {
         self.wire.as_ref()?.address()
     }
 
+    /// The UDP address that clients of the wire protocol connect to by QUIC, if it listens for them.
+    #[cfg(feature = "quic")]
+    pub fn quic_address(&self) -> Option<SocketAddr> {
+        self.wire.as_ref()?.quic_address()
+    }
+
     /// The password of `admin`, if it was generated at this start.
     pub fn generated_password(&self) -> Option<&str> {
         self.generated_password.as_deref()

@@ -76,6 +76,9 @@ mod bridge {
     /// How long the other direction may go on after one has ended.
     const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
+    /// How long a client may take to answer the close frame. Idle clients don't read it.
+    const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
+
     type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
     /// Carries the bytes of binary messages to the stream that `open` returns, and its bytes in binary messages to the
@@ -100,7 +103,7 @@ mod bridge {
         let mut outgoing = pin!(send(from_stream, to_client, stall_timeout));
         tokio::select! {
             () = &mut incoming => timeout(CLOSE_TIMEOUT, outgoing).await.ok(),
-            () = &mut outgoing => timeout(CLOSE_TIMEOUT, incoming).await.ok(),
+            () = &mut outgoing => timeout(ANSWER_TIMEOUT, incoming).await.ok(),
         };
     }
 

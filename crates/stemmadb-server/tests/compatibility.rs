@@ -52,6 +52,7 @@ fn sources() -> String {
     let mut sources = String::new();
     sources_below(&root().join("crates/stemmadb-server"), &mut sources);
     sources_below(&root().join("crates/stemmadb-http"), &mut sources);
+    sources_below(&root().join("crates/stemmadb-client/tests"), &mut sources);
     sources_below(&root().join("crates/stemmadb/tests"), &mut sources);
     sources
 }

@@ -8,6 +8,9 @@ use crate::value::Encoding;
 /// The first bytes of a `Hello`.
 pub const MAGIC: [u8; 8] = *b"stemma\r\n";
 
+/// The name of the protocol in the TLS handshake of QUIC (ALPN).
+pub const QUIC_PROTOCOL: &[u8] = b"stemma";
+
 /// The newest version of the protocol.
 pub const VERSION: u16 = 1;
 

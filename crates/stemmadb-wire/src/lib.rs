@@ -17,7 +17,7 @@ mod value;
 
 pub use error::{error_from_value, error_to_value, kind_from_name, kind_name};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameBuffer, FrameKind, write_frame};
-pub use handshake::{Credentials, Hello, MAGIC, VERSION, Welcome};
+pub use handshake::{Credentials, Hello, MAGIC, QUIC_PROTOCOL, VERSION, Welcome};
 pub use operation::{Operation, Repetition};
 pub use polling::Polling;
 pub use request::{Request, WriteKey};

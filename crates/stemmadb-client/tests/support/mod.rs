@@ -25,6 +25,7 @@ pub(crate) enum Transport {
     Unix,
     WebSocket,
     SecureWebSocket,
+    Quic,
 }
 
 /// Defines a test for each transport.
@@ -39,6 +40,8 @@ macro_rules! conformance {
         conformance!(@ unix Unix $($name)+);
         #[cfg(unix)]
         conformance!(@ websocket WebSocket $($name)+);
+        #[cfg(unix)]
+        conformance!(@ quic Quic $($name)+);
     };
     (@ $module:ident $transport:ident $($name:ident)+) => {
         mod $module {
@@ -101,10 +104,13 @@ impl TestServer {
         if transport == Transport::Unix {
             config.wire = Wire { unix: Some(directory.path().join("socket")), ..Wire::default() };
         }
-        if matches!(transport, Transport::WebSocket | Transport::SecureWebSocket) {
+        if matches!(transport, Transport::WebSocket | Transport::SecureWebSocket | Transport::Quic) {
             config.wire.address = None;
         }
-        if matches!(transport, Transport::Tls | Transport::SecureWebSocket) {
+        if transport == Transport::Quic {
+            config.wire.quic = Some(loopback());
+        }
+        if matches!(transport, Transport::Tls | Transport::SecureWebSocket | Transport::Quic) {
             let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
             let (certificate, key) = (directory.path().join("certificate.pem"), directory.path().join("key.pem"));
             std::fs::write(&certificate, made.cert.pem()).unwrap();
@@ -121,8 +127,21 @@ impl TestServer {
     /// Starts the server, at the same address as before.
     pub(crate) fn restart(&mut self) {
         assert!(self.server.is_none());
-        let server = self.runtime.block_on(Server::start(self.config.clone())).unwrap();
+        let begun = Instant::now();
+        let server = loop {
+            match self.runtime.block_on(Server::start(self.config.clone())) {
+                Ok(server) => break server,
+                // The runtime closes the UDP socket of the stopped server a moment later.
+                Err(_) if self.transport == Transport::Quic && begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(failure) => panic!("the server does not start: {failure:?}"),
+            }
+        };
         self.config.address = server.address();
+        if let Some(address) = server.quic_address() {
+            self.config.wire.quic = Some(address);
+        }
         if let Some(address) = server.wire_address() {
             self.config.wire.address = Some(address);
         }
@@ -141,7 +160,7 @@ impl TestServer {
 
     /// The address that clients connect to.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.config.wire.address.unwrap_or(self.config.address)
+        self.config.wire.address.or(self.config.wire.quic).unwrap_or(self.config.address)
     }
 
     /// The URL of a client with these credentials, `user:password@` or nothing.
@@ -159,6 +178,7 @@ impl TestServer {
             Transport::Tls => "stemma+tls",
             Transport::WebSocket => "stemma+ws",
             Transport::SecureWebSocket => "stemma+wss",
+            Transport::Quic => "stemma+quic",
             _ => "stemma",
         };
         match self.config.tls {

@@ -334,6 +334,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.wire.unix.iter().map(|path| path.display().to_string()).collect(),
     },
+    optional!("wire.quic" Address wire.quic, "none",
+        "The UDP address to listen on for clients of the wire protocol by QUIC (stemma+quic://); needs tls.certificate"
+    ),
     setting!("wire.websocket" Flag wire.websocket,
         "Whether clients of the wire protocol may connect to the route /_wire over a WebSocket (stemma+ws://)"
     ),

@@ -1,4 +1,5 @@
-//! The wire protocol: the library's interface for clients over TCP, TLS, Unix sockets and WebSockets.
+//! The wire protocol: the library's interface for clients over TCP, TLS, Unix sockets, WebSockets
+//! and QUIC.
 //!
 //! The thread that reads a request executes it and sends the result; no other thread is woken. If a request takes
 //! longer than a few milliseconds, or streams for long, another thread takes over reading ([`monitor`]), so that the
@@ -15,6 +16,8 @@ mod operations;
 mod parking;
 mod poll;
 mod pool;
+#[cfg(all(unix, feature = "quic"))]
+mod quic;
 mod record;
 mod rights;
 mod rows;

@@ -21,6 +21,8 @@ use super::connection::Connection;
 use super::monitor::Monitor;
 use super::parking::serve_soon;
 use super::pool::Pool;
+#[cfg(all(unix, feature = "quic"))]
+use super::quic::QuicListener;
 use super::snapshots::Snapshots;
 use super::transport::{Socket, Transport};
 use crate::app::ServerState;
@@ -41,6 +43,8 @@ pub(crate) struct WireServer {
     next_number: AtomicU64,
     pub(super) is_stopping: AtomicBool,
     address: Option<SocketAddr>,
+    #[cfg(all(unix, feature = "quic"))]
+    quic: Option<QuicListener>,
     /// Whether the monitor's thread runs; the first connection starts it.
     has_monitor: AtomicBool,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -52,10 +56,10 @@ impl WireServer {
     ///
     /// # Errors
     /// 500 if an address can't be bound; 400 if the server would be reachable from other machines without a configured
-    /// administrator.
+    /// administrator, or for QUIC without a certificate.
     pub(crate) fn start(state: &Arc<ServerState>, runtime: Handle) -> Result<Option<Arc<Self>>> {
         let wire = &state.config.wire;
-        if wire.address.is_none() && wire.unix.is_none() && !wire.websocket {
+        if wire.address.is_none() && wire.unix.is_none() && wire.quic.is_none() && !wire.websocket {
             return Ok(None);
         }
         let tcp = wire.address.map(|address| listen(state, address)).transpose()?;
@@ -63,6 +67,12 @@ impl WireServer {
             (Some(tls), false) => Some(Arc::new(crate::tls::server_config(tls)?)),
             _ => None,
         };
+        #[cfg(not(all(unix, feature = "quic")))]
+        if wire.quic.is_some() {
+            return Err(Failure::bad_request("this program was built without QUIC: wire.quic can't be used"));
+        }
+        #[cfg(all(unix, feature = "quic"))]
+        let quic = wire.quic.map(|address| listen_quic(state, address, &runtime)).transpose()?;
         let address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
         let server = Arc::new(WireServer {
             state: state.clone(),
@@ -74,6 +84,8 @@ impl WireServer {
             next_number: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
             address,
+            #[cfg(all(unix, feature = "quic"))]
+            quic,
             has_monitor: AtomicBool::new(false),
             threads: Mutex::default(),
         });
@@ -85,6 +97,10 @@ impl WireServer {
         if let Some(path) = &wire.unix {
             let (listener, weak) = (listen_unix(path)?, Arc::downgrade(&server));
             server.spawn("stemma-accept", move || accept_unix(&listener, &weak))?;
+        }
+        #[cfg(all(unix, feature = "quic"))]
+        if let Some(quic) = &server.quic {
+            quic.serve(&server);
         }
         #[cfg(unix)]
         if wire.websocket {
@@ -121,8 +137,17 @@ impl WireServer {
         self.address
     }
 
+    /// The UDP address that it listens on for QUIC, if it does.
+    #[cfg(feature = "quic")]
+    pub(crate) fn quic_address(&self) -> Option<SocketAddr> {
+        #[cfg(unix)]
+        return self.quic.as_ref().map(QuicListener::address);
+        #[cfg(not(unix))]
+        None
+    }
+
     /// Serves a connection on a thread of the pool.
-    fn admit(
+    pub(super) fn admit(
         self: &Arc<Self>,
         socket: Socket,
         tls: Option<&Arc<ServerConfig>>,
@@ -196,6 +221,10 @@ impl WireServer {
             std::thread::sleep(Duration::from_millis(2));
         }
         connections.iter().for_each(|connection| connection.close());
+        #[cfg(all(unix, feature = "quic"))]
+        if let Some(quic) = &self.quic {
+            quic.close(&self.runtime);
+        }
         self.monitor.stop();
         for thread in self.threads.lock().drain(..) {
             thread.join().ok();
@@ -203,12 +232,27 @@ impl WireServer {
     }
 }
 
-fn listen(state: &ServerState, address: SocketAddr) -> Result<TcpListener> {
+/// # Errors
+/// 400 if other machines could use the server without a password.
+fn refuse_if_open(state: &ServerState, address: SocketAddr) -> Result<()> {
     if state.config.administrator.is_none() && !address.ip().is_loopback() {
         return Err(Failure::bad_request(format!(
             "{address} can be reached from other machines: name an administrator first"
         )));
     }
+    Ok(())
+}
+
+#[cfg(all(unix, feature = "quic"))]
+fn listen_quic(state: &ServerState, address: SocketAddr, runtime: &Handle) -> Result<QuicListener> {
+    refuse_if_open(state, address)?;
+    let tls = state.config.tls.as_ref();
+    let tls = tls.ok_or_else(|| Failure::bad_request("QUIC is always encrypted: wire.quic needs tls.certificate"))?;
+    QuicListener::bind(address, tls, runtime)
+}
+
+fn listen(state: &ServerState, address: SocketAddr) -> Result<TcpListener> {
+    refuse_if_open(state, address)?;
     TcpListener::bind(address).map_err(|error| Failure::internal(format!("cannot listen on {address}: {error}")))
 }
 
