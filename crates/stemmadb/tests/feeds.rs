@@ -2,7 +2,10 @@
 
 use serde_json::{Value as Json, json};
 use stemmadb::testing::{Clock, Random};
-use stemmadb::{Change, Changes, Database, Durability, Edit, Expiry, FeedPlan, Options, Selector, Sequence, Value};
+use stemmadb::{
+    Change, Changes, Database, DocumentId, Durability, Edit, ErrorKind, Expiry, FeedPlan, Options, Selector, Sequence,
+    Value,
+};
 
 const BEGINNING: i64 = 1_000_000_000_000;
 
@@ -204,4 +207,62 @@ fn path_subscription_continues_where_an_earlier_one_ended() {
         seen.push((change.id.to_string(), change.paths.len()));
     }
     assert_eq!(seen, [("before".to_owned(), 0), ("before".to_owned(), 1), ("after".to_owned(), 1)]);
+}
+
+/// Documents that left those of a selector are reported by deletions beside their winners, once, in every way in which a
+/// feed is read.
+#[test]
+fn departures_are_reported_once() {
+    let db = Database::in_memory();
+    let of_ada = || stemmadb::field("owner").eq("ada");
+    let depart = |id: &str, replaced| Edit::Depart {
+        id: DocumentId::new(id).unwrap(),
+        replaced,
+        body: Value::from_serialize(&json!({"owner": "ada"})).unwrap(),
+    };
+    let first = db.insert("a", &json!({"owner": "ada", "n": 1})).unwrap();
+    let kept = db.insert("b", &json!({"owner": "ada"})).unwrap();
+    // Enough documents of others that the index is asked.
+    for at in 0..3000 {
+        db.insert(&format!("x{at}"), &json!({"owner": "bob"})).unwrap();
+    }
+    let since = db.sequence();
+    // Only of a revision that was replaced.
+    let refused = db.bulk(vec![depart("a", first), depart("none", first)]).unwrap();
+    assert!(refused.iter().all(|refused| refused.as_ref().unwrap_err().kind() == ErrorKind::Conflict));
+    let second = db.replace("a", &first, &json!({"owner": "bob", "n": 2})).unwrap();
+    let gone = *db.bulk(vec![depart("a", first)]).unwrap()[0].as_ref().unwrap();
+    assert_eq!(db.get("a").unwrap().unwrap().revision(), &second);
+    let told = |since, limit| {
+        let changes = db.changes(since).unwrap().selector(&of_ada()).unwrap().departures(true).documents(true);
+        let told: Vec<_> = changes.limit(limit).run().map(Result::unwrap).collect();
+        told
+    };
+    let all = told(Sequence::ZERO, 9);
+    assert_eq!(
+        all.iter().map(|change| (change.id.as_str(), change.deleted)).collect::<Vec<_>>(),
+        [("b", false), ("a", true)]
+    );
+    assert_eq!((all[0].revision, all[1].revision, &all[1].leaves), (kept, gone, &vec![gone]));
+    assert_eq!(all[1].document.as_ref().unwrap().to_json().unwrap(), r#"{"owner":"ada"}"#);
+    assert_eq!(told(Sequence::ZERO, 1).len(), 1);
+    let mut descending = db.changes(Sequence::ZERO).unwrap().selector(&of_ada()).unwrap().departures(true);
+    descending = descending.descending(true);
+    let ids: Vec<_> = descending.run().map(|change| change.unwrap().id.to_string()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert_eq!(told(since, 9).len(), 1);
+    assert!(db.changes(since).unwrap().selector(&of_ada()).unwrap().run().next().is_none());
+    let mut subscription = db.subscribe(since).selector(&of_ada()).unwrap().departures(true);
+    assert_eq!(subscription.next_change().unwrap().unwrap().revision, gone);
+    // Later changes of the document are not those of the deletion, whether it is read from memory or from the tree.
+    for is_compacted in [false, true] {
+        let since = db.sequence();
+        db.upsert("a", &json!({"owner": "bob", "n": if is_compacted { 3 } else { 4 }})).unwrap();
+        if is_compacted {
+            db.maintenance().compact().unwrap();
+        }
+        assert!(told(since, 9).is_empty());
+        assert_eq!(told(Sequence::ZERO, 9).len(), 2);
+    }
+    assert!(db.maintenance().check().unwrap().damages.is_empty());
 }

@@ -10,6 +10,9 @@ use crate::revision::Sequence;
 /// Feeds with at most this many changes are always scanned: finding candidates would cost more.
 pub(super) const SCANNED_MAX: u64 = if cfg!(test) { 8 } else { 1024 };
 
+/// The number of events that are scanned in one call.
+const SCANNED_COUNT: usize = 1024;
+
 /// How a feed will be read; returned by [`Changes::explain`](super::Changes::explain).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,6 +63,28 @@ pub(super) fn events(
     }
     events.sort_unstable();
     Ok(Some(events))
+}
+
+/// Adds to candidate events those of documents with several leaves, after `since` and up to `last`. Scans every change.
+pub(super) fn add_branched(
+    events: &mut Vec<(Sequence, DocumentNumber)>,
+    snapshot: &Snapshot,
+    since: Sequence,
+    last: Sequence,
+) -> Result<()> {
+    let mut position = since;
+    while position < last {
+        let batch = snapshot.events_after(position, SCANNED_COUNT)?;
+        for (sequence, number) in batch.events.into_iter().filter(|(sequence, _)| *sequence <= last) {
+            if snapshot.state(number)?.is_some_and(|state| state.tree.leaves().len() > 1) {
+                events.push((sequence, number));
+            }
+        }
+        position = batch.reached;
+    }
+    events.sort_unstable();
+    events.dedup();
+    Ok(())
 }
 
 /// Whether looking up `candidate_count` documents is cheaper than scanning changes until enough of them are found.

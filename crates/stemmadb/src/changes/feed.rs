@@ -60,6 +60,8 @@ pub(super) struct Filter {
     pub(super) selector: Option<(Selector, Matcher)>,
     pub(super) paths: Option<Patterns>,
     pub(super) documents: bool,
+    /// Also documents that left those of the selector: see [`Changes::departures`].
+    pub(super) departures: bool,
 }
 
 impl Filter {
@@ -73,8 +75,8 @@ impl Filter {
         }
     }
 
-    /// Returns the change for `state` if it passes the filter.
-    fn change(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<Change>> {
+    /// Returns the change for `state` if it passes the filter. `since` is the position of the feed.
+    fn change(&self, snapshot: &Snapshot, state: &DocumentState, since: Sequence) -> Result<Option<Change>> {
         if self.ids.as_ref().is_some_and(|ids| !ids.contains(state.id.as_str())) {
             return Ok(None);
         }
@@ -85,7 +87,7 @@ impl Filter {
         if let (Some((_, matcher)), Some(document)) = (&self.selector, &document)
             && !matcher.matches(document)?
         {
-            return Ok(None);
+            return if self.departures { self.departure(snapshot, state, since) } else { Ok(None) };
         }
         if let (Some(paths), Some(document)) = (&self.paths, &document)
             && !paths.matches(state.id.as_str(), document.packed()?)?
@@ -100,6 +102,36 @@ impl Filter {
             deleted: !state.is_live(),
             leaves,
             document: document.filter(|_| self.documents),
+        }))
+    }
+
+    /// The deletions since `since` on branches of a document whose winner does not match the selector.
+    fn departure(&self, snapshot: &Snapshot, state: &DocumentState, since: Sequence) -> Result<Option<Change>> {
+        let Some((_, matcher)) = &self.selector else { return Ok(None) };
+        let winner = state.tree.winner().map(|leaf| leaf.revision);
+        let mut found = Vec::new();
+        for leaf in state.tree.leaves().filter(|leaf| leaf.deleted && Some(leaf.revision) != winner) {
+            let Some(document) = snapshot.leaf_with_sequence(state, leaf)? else { continue };
+            let is_matched = document.sequence() > since && matcher.matches(&document)?;
+            let is_at_path = match &self.paths {
+                Some(paths) => is_matched && paths.matches(state.id.as_str(), document.packed()?)?,
+                None => is_matched,
+            };
+            if is_at_path {
+                found.push(document);
+            }
+        }
+        // The newest first.
+        found.sort_by_key(|document| std::cmp::Reverse((document.sequence(), *document.revision())));
+        let leaves: Vec<Revision> = found.iter().map(|document| *document.revision()).collect();
+        let Some(newest) = found.into_iter().next() else { return Ok(None) };
+        Ok(Some(Change {
+            sequence: state.sequence,
+            id: state.id.clone(),
+            revision: *newest.revision(),
+            deleted: true,
+            leaves,
+            document: Some(newest).filter(|_| self.documents),
         }))
     }
 }
@@ -156,6 +188,32 @@ impl Changes {
     pub fn selector(mut self, selector: &Selector) -> Result<Self> {
         self.filter.selector = Some((selector.clone(), selector.matcher()?));
         Ok(self)
+    }
+
+    /// With a selector, also returns documents whose winning revision does not match it, but of which a revision that
+    /// did was deleted on a branch ([`Edit::Depart`](crate::Edit::Depart)) after the position of the feed: as
+    /// deletions, with the revision of that branch. Default: no.
+    ///
+    /// Costs one lookup per change, also if the index answers the selector.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, DocumentId, Edit, Value, field};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// let first = db.insert("note", &serde_json::json!({"owner": "ada"}))?;
+    /// let since = db.sequence();
+    /// db.replace("note", &first, &serde_json::json!({"owner": "bob"}))?;
+    /// let body = Value::from_serialize(&serde_json::json!({"owner": "ada"}))?;
+    /// db.bulk(vec![Edit::Depart { id: DocumentId::new("note")?, replaced: first, body }])?;
+    /// let of_ada = db.changes(since)?.selector(&field("owner").eq("ada"))?.departures(true);
+    /// assert!(of_ada.run().all(|change| change.unwrap().deleted));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn departures(mut self, departures: bool) -> Self {
+        self.filter.departures = departures;
+        self
     }
 
     /// Returns only documents whose winning revision has a value at a path that matches one of the patterns. The syntax
@@ -249,12 +307,15 @@ impl ChangesIter {
     /// Decides between candidates and a scan.
     fn choose_plan(&mut self) -> Result<()> {
         let Changes { snapshot, filter, since, limit, descending } = &self.changes;
-        self.candidates = candidates::events(snapshot, filter, *since, *limit)?.map(|mut events| {
-            if !descending {
-                events.reverse();
+        let Some(mut events) = candidates::events(snapshot, filter, *since, *limit)? else { return Ok(()) };
+        match descending {
+            true if filter.departures => {
+                candidates::add_branched(&mut events, snapshot, *since, snapshot.sequence())?;
             }
-            events
-        });
+            true => {}
+            false => events.reverse(),
+        }
+        self.candidates = Some(events);
         Ok(())
     }
 
@@ -263,7 +324,15 @@ impl ChangesIter {
         if let Some(left) = &mut self.candidates {
             let taken = left.split_off(left.len().saturating_sub(BATCH_COUNT));
             self.is_done = left.is_empty();
-            return Ok(taken.into_iter().rev().collect());
+            let mut taken: Vec<_> = taken.into_iter().rev().collect();
+            let Changes { snapshot, filter, descending, .. } = &self.changes;
+            if filter.departures && !descending {
+                let last =
+                    taken.last().filter(|_| !self.is_done).map_or(snapshot.sequence(), |(sequence, _)| *sequence);
+                candidates::add_branched(&mut taken, snapshot, self.position, last)?;
+                self.position = last;
+            }
+            return Ok(taken);
         }
         let Changes { snapshot, since, descending, .. } = &self.changes;
         let (events, reached) = match descending {
@@ -292,10 +361,10 @@ impl ChangesIter {
             Ok(events) => events,
             Err(error) => return self.fail(error),
         };
-        let Changes { snapshot, filter, .. } = &self.changes;
+        let Changes { snapshot, filter, since, .. } = &self.changes;
         for (_, number) in events {
             let change = snapshot.state(number).and_then(|state| match state {
-                Some(state) => filter.change(snapshot, &state),
+                Some(state) => filter.change(snapshot, &state, *since),
                 None => Ok(None),
             });
             match change {

@@ -77,6 +77,13 @@ impl Subscription {
         Ok(self)
     }
 
+    /// With a selector, also returns documents that left those that match it; see [`Changes::departures`].
+    #[must_use]
+    pub fn departures(mut self, departures: bool) -> Self {
+        self.filter.departures = departures;
+        self
+    }
+
     /// Returns only documents whose winning revision has a value at a path that matches one of the patterns; see
     /// [`Changes::paths`].
     ///

@@ -120,9 +120,25 @@ pub enum Edit {
         /// All attachments of the revision; a deletion has none.
         files: Vec<File>,
     },
+    /// Adds a deletion of a revision that was replaced, as a branch beside the revision that replaced it: for replicas
+    /// that had the replaced revision and may not have its successor. The document itself does not change. `Conflict`
+    /// if `replaced` is still a leaf, or unknown.
+    Depart {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was replaced.
+        replaced: Revision,
+        /// The body of the deletion, an object.
+        body: Value,
+    },
 }
 
 impl Edit {
+    /// Whether the revision is added to the revision tree regardless of the document's current state.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self, Edit::Foreign { .. } | Edit::Depart { .. })
+    }
+
     /// The id of the document that the edit changes.
     pub fn id(&self) -> &DocumentId {
         match self {
@@ -134,14 +150,15 @@ impl Edit {
             | Edit::Attach { id, .. }
             | Edit::Detach { id, .. }
             | Edit::Put { id, .. }
-            | Edit::Foreign { id, .. } => id,
+            | Edit::Foreign { id, .. }
+            | Edit::Depart { id, .. } => id,
         }
     }
 
     /// Validates the new body against the schema of its collection. Deletions and attachment changes are not validated.
     pub(super) fn check(&self, schemas: &CollectionSchemas) -> Result<()> {
         match self {
-            Edit::Foreign { deleted: true, .. } | Edit::Put { deleted: true, .. } => Ok(()),
+            Edit::Foreign { deleted: true, .. } | Edit::Put { deleted: true, .. } | Edit::Depart { .. } => Ok(()),
             Edit::Foreign { id, body, .. } => schemas.check(id.as_str(), body, true),
             _ => self.body().map_or(Ok(()), |body| schemas.check(self.id().as_str(), body, false)),
         }
@@ -153,7 +170,8 @@ impl Edit {
             | Edit::Replace { body, .. }
             | Edit::Upsert { body, .. }
             | Edit::Put { body, .. }
-            | Edit::Foreign { body, .. } => Some(body),
+            | Edit::Foreign { body, .. }
+            | Edit::Depart { body, .. } => Some(body),
             // The body of an update depends on the current one: `Transaction::stage` computes it.
             Edit::Update { .. } | Edit::Delete { .. } | Edit::Attach { .. } | Edit::Detach { .. } => None,
         }
@@ -183,7 +201,7 @@ impl PlannedRevision {
         if let Edit::Foreign { revisions, deleted, .. } = edit {
             return PlannedRevision { path: revisions.as_slice().into(), deleted: *deleted };
         }
-        let deleted = matches!(edit, Edit::Delete { .. } | Edit::Put { deleted: true, .. });
+        let deleted = matches!(edit, Edit::Delete { .. } | Edit::Put { deleted: true, .. } | Edit::Depart { .. });
         let revision = Revision::of_content(parent.as_ref(), deleted, content);
         PlannedRevision { path: std::iter::once(revision).chain(parent).collect(), deleted }
     }
@@ -195,6 +213,14 @@ pub(super) fn parent_of(edit: &Edit, current: Option<&DocumentState>) -> Result<
     let winner = || current.and_then(|state| state.tree.winner()).map(|winner| winner.revision);
     match edit {
         Edit::Foreign { .. } => Ok(None),
+        Edit::Depart { id, replaced, .. } => {
+            let was_replaced =
+                |state: &&DocumentState| state.tree.contains(replaced) && state.tree.leaf(replaced).is_none();
+            match current.filter(was_replaced) {
+                Some(_) => Ok(Some(*replaced)),
+                None => Err(Error::conflict(format!("revision {replaced} of document `{id}` was not replaced"))),
+            }
+        }
         Edit::Upsert { .. } => Ok(winner()),
         Edit::Insert { id, .. } | Edit::Put { id, parent: None, deleted: false, .. } => match live {
             Some(_) => Err(exists_conflict(id, winner())),

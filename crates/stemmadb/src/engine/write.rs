@@ -422,7 +422,7 @@ impl<'a> Transaction<'a> {
         match edit {
             _ if !has_expired => Ok(()),
             // A revision from another database is added to the revision tree regardless of expiration.
-            Edit::Foreign { .. } => Ok(()),
+            edit if edit.is_foreign() => Ok(()),
             Edit::Insert { .. } | Edit::Upsert { .. } | Edit::Put { parent: None, .. } => self.delete_winner(&state),
             _ => Err(Error::not_found(format!("document `{}` has expired", state.id))),
         }
@@ -472,14 +472,14 @@ impl<'a> Transaction<'a> {
             let id = edit.id().as_str();
             body.terms = self.store.parts.terms(&self.base.declared, id, body.packed.packed())?;
         }
-        if self.base.read_timestamp.is_some() && !matches!(edit, Edit::Foreign { .. }) {
+        if self.base.read_timestamp.is_some() && !edit.is_foreign() {
             self.delete_expired_holders(&body.terms)?;
         }
         let planned = PlannedRevision::of(&edit, parent, &body.content);
         let revision = planned.path[0];
         let next_number = self.next_number;
         if let Some(mut staged) = self.merge(edit.id(), current, planned, body)? {
-            let is_foreign = matches!(edit, Edit::Foreign { .. });
+            let is_foreign = edit.is_foreign();
             staged.checks_uniqueness = !is_foreign && !staged.deleted && staged.promoted.is_none();
             if let Err(error) = self.record_unique_keys(&staged) {
                 self.next_number = next_number;

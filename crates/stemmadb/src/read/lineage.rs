@@ -102,6 +102,15 @@ impl StoredPast {
 }
 
 impl Snapshot {
+    /// A leaf of `state` with its own sequence; that of the document is higher if another leaf was written later.
+    pub(crate) fn leaf_with_sequence(
+        &self,
+        state: &DocumentState,
+        leaf: &Leaf<StoredRevision>,
+    ) -> Result<Option<Document>> {
+        Ok(Lineage::from(self, state, leaf, Reach::Uncompacted).next()?.map(|past| past.document))
+    }
+
     /// The ancestors of a leaf of the document `id` whose bodies are still stored, newest first, each with whether it
     /// is a deletion. Empty if `leaf` is not a leaf.
     ///

@@ -161,7 +161,9 @@ impl Attempt<'_> {
     /// As the method with the name of the edit. A failed edit leaves the transaction unchanged.
     pub fn edit(&mut self, edit: Edit) -> Result<Revision> {
         // An edit reads whether the document exists and its revision, unless its effect does not depend on them.
-        if !matches!(edit, Edit::Upsert { .. } | Edit::Foreign { .. }) && !self.transaction.wrote(edit.id().as_str()) {
+        if !matches!(edit, Edit::Upsert { .. } | Edit::Foreign { .. } | Edit::Depart { .. })
+            && !self.transaction.wrote(edit.id().as_str())
+        {
             self.reads.add_id(edit.id().as_str());
         }
         let revision = self.transaction.edit(edit.clone())?;

@@ -25,6 +25,7 @@ impl Transaction<'_> {
             return Ok(None);
         }
         match edit {
+            Edit::Depart { .. } => Ok(None),
             Edit::Insert { .. } | Edit::Delete { .. } => {
                 self.mark_lost_content(current, &[])?;
                 Ok(None)
