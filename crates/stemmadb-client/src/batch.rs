@@ -133,7 +133,7 @@ impl Batch {
         let steps: Vec<Value> = self.steps.into_iter().map(Value::Object).collect();
         let count = steps.len();
         let arguments = self.database.durable(object([("steps", steps.into())]));
-        match self.database.call(Operation::Batch, &arguments)? {
+        match self.database.request(Operation::Batch, &arguments)? {
             Value::Array(results) if results.len() == count => Ok(BatchResults { database: self.database, results }),
             _ => Err(missing_field("results")),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use stemmadb::past::At;
 use stemmadb::{
     Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Sequence,
@@ -47,7 +48,7 @@ impl RemoteDatabase {
         &self.name
     }
 
-    pub(crate) fn call(&self, operation: Operation, arguments: &Value) -> Result<Value> {
+    pub(crate) fn request(&self, operation: Operation, arguments: &Value) -> Result<Value> {
         self.shared.call(operation, &self.name, arguments)
     }
 
@@ -66,12 +67,33 @@ impl RemoteDatabase {
         RemoteDatabase { durability: Some(durability), ..self.clone() }
     }
 
+    /// Calls a function of the program that runs the server (`Server::builder(…).function(…)` of the crate
+    /// `stemmadb-server`), with the rights of this client's user. One round trip; the call may have been executed if
+    /// the connection is lost before the answer, and is not repeated.
+    ///
+    /// ```no_run
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = stemmadb_client::Client::connect("stemma://localhost")?.database("library");
+    /// let count: u64 = db.call("books_before", &1960)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the function; `NotFound` if there is none of this name; `Invalid` if the input or the output does not
+    /// fit; `Forbidden` if the user is no member of the database; `Unavailable` if too many calls run.
+    pub fn call<I: Serialize + ?Sized, O: DeserializeOwned>(&self, name: &str, input: &I) -> Result<O> {
+        let arguments = object([("name", name.into()), ("input", Value::from_serialize(input)?)]);
+        let output = self.request(Operation::CallFunction, &arguments)?;
+        output.deserialize_into().map_err(|error| error.within(format!("the output of the function `{name}`")))
+    }
+
     /// Returns the document `id`, or `None` if it doesn't exist or is deleted.
     ///
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
-        let found = self.call(Operation::Get, &object([("id", id.into())]))?;
+        let found = self.request(Operation::Get, &object([("id", id.into())]))?;
         optional_document(&self.shared.factory, &found)
     }
 
@@ -102,7 +124,7 @@ impl RemoteDatabase {
     /// Those of [`RemoteDatabase::get`].
     pub fn get_revision(&self, id: &str, revision: &Revision) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("rev", revision.to_string().into())]);
-        optional_document(&self.shared.factory, &self.call(Operation::GetRevision, &arguments)?)
+        optional_document(&self.shared.factory, &self.request(Operation::GetRevision, &arguments)?)
     }
 
     /// Creates the document `id`; returns its revision.
@@ -159,7 +181,7 @@ impl RemoteDatabase {
     }
 
     pub(crate) fn count_of_write(&self, operation: Operation, arguments: Object) -> Result<u64> {
-        let count = self.call(operation, &self.durable(Value::Object(arguments)))?;
+        let count = self.request(operation, &self.durable(Value::Object(arguments)))?;
         count.as_u64().ok_or_else(|| missing_field("count"))
     }
 
@@ -176,7 +198,7 @@ impl RemoteDatabase {
     /// # Errors
     /// Those of the method with the edit's name.
     pub fn edit(&self, edit: Edit) -> Result<Revision> {
-        revision_of(&self.call(Operation::Edit, &self.durable(edit_value(edit)?))?)
+        revision_of(&self.request(Operation::Edit, &self.durable(edit_value(edit)?))?)
     }
 
     /// Adds the durability to the arguments of a write.
@@ -194,7 +216,7 @@ impl RemoteDatabase {
     pub fn bulk(&self, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
         let edits = edits.into_iter().map(edit_value).collect::<Result<Vec<_>>>()?;
         let count = edits.len();
-        let results = self.call(Operation::Bulk, &self.durable(object([("edits", edits.into())])))?;
+        let results = self.request(Operation::Bulk, &self.durable(object([("edits", edits.into())])))?;
         let results: Vec<_> = results.as_array().unwrap_or_default().iter().map(edit_result).collect();
         if results.len() == count { Ok(results) } else { Err(missing_field("results")) }
     }
@@ -328,7 +350,7 @@ impl RemoteDatabase {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn sequence(&self) -> Result<Sequence> {
-        Ok(Sequence::new(number(&self.call(Operation::Info, &Value::Null)?, "sequence")?))
+        Ok(Sequence::new(number(&self.request(Operation::Info, &Value::Null)?, "sequence")?))
     }
 
     /// Returns the number of documents.
@@ -336,7 +358,7 @@ impl RemoteDatabase {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn document_count(&self) -> Result<u64> {
-        number(&self.call(Operation::Info, &Value::Null)?, "documents")
+        number(&self.request(Operation::Info, &Value::Null)?, "documents")
     }
 
     /// Flushes every earlier write to disk, whatever its durability.
@@ -344,7 +366,7 @@ impl RemoteDatabase {
     /// # Errors
     /// `Unavailable` if the log can't be flushed.
     pub fn flush(&self) -> Result<()> {
-        self.call(Operation::Flush, &Value::Null).map(drop)
+        self.request(Operation::Flush, &Value::Null).map(drop)
     }
 }
 
@@ -368,7 +390,7 @@ impl RemotePast {
     /// Those of [`RemoteDatabase::as_of`].
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("as_of", at_value(self.at))]);
-        optional_document(&self.database.shared.factory, &self.database.call(Operation::Get, &arguments)?)
+        optional_document(&self.database.shared.factory, &self.database.request(Operation::Get, &arguments)?)
     }
 
     /// Finds the documents that matched.
@@ -460,7 +482,7 @@ impl Transact {
     /// `Conflict` if a check does not hold; those of the edits. Nothing is written then.
     pub fn commit(self) -> Result<Vec<Revision>> {
         let arguments = object([("checks", self.checks.into()), ("edits", self.edits.into())]);
-        let revisions = self.database.call(Operation::Transact, &self.database.durable(arguments))?;
+        let revisions = self.database.request(Operation::Transact, &self.database.durable(arguments))?;
         revisions.as_array().unwrap_or_default().iter().map(revision_of).collect()
     }
 }

@@ -42,7 +42,7 @@ impl RemoteIndexes {
     /// # Errors
     /// `NotFound` if there is no index of this name; `Forbidden` if the user is no administrator of the database.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.database.call(Operation::IndexRemove, &object([("name", name.into())])).map(drop)
+        self.database.request(Operation::IndexRemove, &object([("name", name.into())])).map(drop)
     }
 
     /// Lists the declared indexes in the order of declaration, and whether each is complete.
@@ -87,7 +87,7 @@ impl RemoteSchemas {
         arguments.insert("schema", schema.json().clone());
         arguments.insert("accepts_foreign", schema.foreign_policy() == ForeignPolicy::Accept);
         arguments.insert("for_new_writes", schema.is_for_new_writes());
-        self.database.call(Operation::SchemaRequire, &Value::Object(arguments)).map(drop)
+        self.database.request(Operation::SchemaRequire, &Value::Object(arguments)).map(drop)
     }
 
     /// Removes the schema of a collection.
@@ -95,7 +95,7 @@ impl RemoteSchemas {
     /// # Errors
     /// `NotFound` if it has none; `Forbidden` if the user is no administrator of the database.
     pub fn remove(&self, collection: &str) -> Result<()> {
-        self.database.call(Operation::SchemaRemove, &object([("collection", collection.into())])).map(drop)
+        self.database.request(Operation::SchemaRemove, &object([("collection", collection.into())])).map(drop)
     }
 
     /// Lists the collections that have a schema, sorted by name.

@@ -167,7 +167,7 @@ impl RemoteFind {
     /// Those of [`RemoteFind::run`].
     pub fn count(self) -> Result<u64> {
         let arguments = Value::Object(self.arguments()?);
-        let call = || self.database.call(Operation::Count, &arguments);
+        let call = || self.database.request(Operation::Count, &arguments);
         let count = match self.query.cancellation() {
             Some(cancellation) => cancellation.during(call),
             None => call(),
@@ -190,7 +190,7 @@ impl RemoteFind {
     pub fn distinct(self, path: impl AsRef<str>) -> Result<Vec<Value>> {
         let mut arguments = self.arguments()?;
         arguments.insert("path", path.as_ref());
-        match self.database.call(Operation::Distinct, &Value::Object(arguments))? {
+        match self.database.request(Operation::Distinct, &Value::Object(arguments))? {
             Value::Array(values) => Ok(values),
             _ => Err(missing_field("values")),
         }
@@ -205,7 +205,7 @@ impl RemoteFind {
     fn extreme(self, path: &str, largest: bool) -> Result<Option<Value>> {
         let mut arguments = self.with_path(path)?;
         arguments.insert("largest", largest);
-        match self.database.call(Operation::Extreme, &Value::Object(arguments))? {
+        match self.database.request(Operation::Extreme, &Value::Object(arguments))? {
             Value::Array(mut values) => Ok(values.pop()),
             _ => Err(missing_field("value")),
         }
@@ -233,7 +233,7 @@ impl RemoteFind {
     /// Those of [`RemoteFind::run`].
     pub fn summary(self, path: impl AsRef<str>) -> Result<Summary> {
         let arguments = Value::Object(self.with_path(path.as_ref())?);
-        summary(&self.database.call(Operation::Summary, &arguments)?)
+        summary(&self.database.request(Operation::Summary, &arguments)?)
     }
 
     /// The sum of the numbers at a path.
@@ -262,7 +262,7 @@ impl RemoteFind {
     /// # Errors
     /// `Invalid` if the query is malformed.
     pub fn explain(self) -> Result<String> {
-        let plan = self.database.call(Operation::Explain, &Value::Object(self.arguments()?))?;
+        let plan = self.database.request(Operation::Explain, &Value::Object(self.arguments()?))?;
         plan.as_str().map(str::to_owned).ok_or_else(|| missing_field("plan"))
     }
 }

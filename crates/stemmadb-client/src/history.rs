@@ -40,7 +40,7 @@ impl RemoteHistory {
     /// `NotFound` if its revision of then is not kept; `Invalid` for a sequence in the future.
     pub fn document_at(&self, id: &str, at: impl Into<At>) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("at", at_value(at.into()))]);
-        optional_document(&self.database.shared.factory, &self.database.call(Operation::DocumentAt, &arguments)?)
+        optional_document(&self.database.shared.factory, &self.database.request(Operation::DocumentAt, &arguments)?)
     }
 
     /// The documents that differ between two points in the past, in the order of their last changes; streamed.
@@ -67,7 +67,7 @@ impl RemoteHistory {
     /// `Conflict` if the document is not deleted; `NotFound` if its last revision is not kept.
     pub fn undelete(&self, id: &str) -> Result<Revision> {
         let arguments = self.database.durable(object([("id", id.into())]));
-        revision_of(&self.database.call(Operation::Undelete, &arguments)?)
+        revision_of(&self.database.request(Operation::Undelete, &arguments)?)
     }
 
     fn revert_arguments(query: Query, to: At) -> Result<Object> {
@@ -97,7 +97,7 @@ impl RemoteHistory {
     /// # Errors
     /// `Forbidden` if the user is no administrator of the database.
     pub fn keep(&self, retention: Retention) -> Result<()> {
-        self.database.call(Operation::Keep, &object([("retention", retention.to_value())])).map(drop)
+        self.database.request(Operation::Keep, &object([("retention", retention.to_value())])).map(drop)
     }
 
     /// Sets how much of the past is kept of documents whose ids begin with `prefix`; `None`: as of all others.
@@ -106,7 +106,7 @@ impl RemoteHistory {
     /// `Invalid` for a bad prefix; `Forbidden` if the user is no administrator of the database.
     pub fn keep_of_prefix(&self, prefix: &str, retention: Option<Retention>) -> Result<()> {
         let retention = retention.map_or(Value::Null, Retention::to_value);
-        self.database.call(Operation::Keep, &object([("prefix", prefix.into()), ("retention", retention)])).map(drop)
+        self.database.request(Operation::Keep, &object([("prefix", prefix.into()), ("retention", retention)])).map(drop)
     }
 
     /// How much of the past is kept.
@@ -114,7 +114,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn retention(&self) -> Result<Retention> {
-        let state = self.database.call(Operation::Retention, &Value::Null)?;
+        let state = self.database.request(Operation::Retention, &Value::Null)?;
         Retention::parse(state.get("retention").ok_or_else(|| missing_field("retention"))?)
     }
 
@@ -123,7 +123,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn prefixes(&self) -> Result<Vec<(String, Retention)>> {
-        let state = self.database.call(Operation::Retention, &Value::Null)?;
+        let state = self.database.request(Operation::Retention, &Value::Null)?;
         let prefixes = state.get("prefixes").and_then(Value::as_object).ok_or_else(|| missing_field("prefixes"))?;
         prefixes.iter().map(|(prefix, kept)| Ok((prefix.to_owned(), Retention::parse(kept)?))).collect()
     }
@@ -133,7 +133,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn byte_count(&self) -> Result<u64> {
-        number(&self.database.call(Operation::Retention, &Value::Null)?, "bytes")
+        number(&self.database.request(Operation::Retention, &Value::Null)?, "bytes")
     }
 
     /// The lowest sequence as of which the database can be read.
@@ -141,7 +141,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn oldest(&self) -> Result<Sequence> {
-        Ok(Sequence::new(number(&self.database.call(Operation::Retention, &Value::Null)?, "oldest")?))
+        Ok(Sequence::new(number(&self.database.request(Operation::Retention, &Value::Null)?, "oldest")?))
     }
 
     /// Keeps the database readable as of `at`, whatever the retention, until the pin is released.
@@ -150,7 +150,7 @@ impl RemoteHistory {
     /// `Conflict` if there is a pin with this name; `NotFound` if the state is not kept any more.
     pub fn pin(&self, name: &str, at: impl Into<At>) -> Result<Sequence> {
         let arguments = object([("name", name.into()), ("at", at_value(at.into()))]);
-        let sequence = self.database.call(Operation::Pin, &arguments)?;
+        let sequence = self.database.request(Operation::Pin, &arguments)?;
         sequence.as_u64().map(Sequence::new).ok_or_else(|| missing_field("sequence"))
     }
 
@@ -159,7 +159,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if there is no such pin.
     pub fn release(&self, name: &str) -> Result<()> {
-        self.database.call(Operation::Release, &object([("name", name.into())])).map(drop)
+        self.database.request(Operation::Release, &object([("name", name.into())])).map(drop)
     }
 
     /// The pins, by name.
@@ -167,7 +167,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn pins(&self) -> Result<Vec<(String, Sequence)>> {
-        let state = self.database.call(Operation::Retention, &Value::Null)?;
+        let state = self.database.request(Operation::Retention, &Value::Null)?;
         let pins = state.get("pins").and_then(Value::as_object).ok_or_else(|| missing_field("pins"))?;
         let pin = |(name, at): (&str, &Value)| Some((name.to_owned(), Sequence::new(at.as_u64()?)));
         pins.iter().map(pin).collect::<Option<_>>().ok_or_else(|| missing_field("pins"))
@@ -178,7 +178,7 @@ impl RemoteHistory {
     /// # Errors
     /// `NotFound` if it is not known any more.
     pub fn sequence_at(&self, at: impl Into<At>) -> Result<Sequence> {
-        let sequence = self.database.call(Operation::SequenceAt, &object([("at", at_value(at.into()))]))?;
+        let sequence = self.database.request(Operation::SequenceAt, &object([("at", at_value(at.into()))]))?;
         sequence.as_u64().map(Sequence::new).ok_or_else(|| missing_field("sequence"))
     }
 }

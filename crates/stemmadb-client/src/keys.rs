@@ -39,7 +39,7 @@ impl RemoteKeys {
     /// # Errors
     /// `Invalid` if the value does not fit the type.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
-        let found = self.database.call(Operation::KeyGet, &Value::Object(self.arguments(key)))?;
+        let found = self.database.request(Operation::KeyGet, &Value::Object(self.arguments(key)))?;
         let value = found.as_array().ok_or_else(|| missing_field("value"))?.first();
         value.map(|value| value.clone().deserialize_into()).transpose()
     }
@@ -83,7 +83,7 @@ impl RemoteKeys {
         if let Some(time) = time {
             arguments.insert("ttl_ms", u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
         }
-        let mut written = self.database.call(Operation::KeySet, &Value::Object(arguments))?;
+        let mut written = self.database.request(Operation::KeySet, &Value::Object(arguments))?;
         let was_set = written.get("was_set").and_then(Value::as_bool).ok_or_else(|| missing_field("was_set"))?;
         let previous = written.as_object_mut().and_then(|written| written.remove("previous"));
         Ok(KeyWrite::new(was_set, previous.filter(|previous| !previous.is_null())))
@@ -96,7 +96,7 @@ impl RemoteKeys {
     pub fn increment(&self, key: &str, by: i64) -> Result<i64> {
         let mut arguments = self.arguments(key);
         arguments.insert("by", by);
-        let sum = self.database.call(Operation::KeyIncrement, &Value::Object(arguments))?;
+        let sum = self.database.request(Operation::KeyIncrement, &Value::Object(arguments))?;
         sum.as_i64().ok_or_else(|| missing_field("sum"))
     }
 
@@ -105,7 +105,7 @@ impl RemoteKeys {
     /// # Errors
     /// As [`RemoteKeys::set`].
     pub fn remove(&self, key: &str) -> Result<bool> {
-        let removed = self.database.call(Operation::KeyRemove, &Value::Object(self.arguments(key)))?;
+        let removed = self.database.request(Operation::KeyRemove, &Value::Object(self.arguments(key)))?;
         removed.as_bool().ok_or_else(|| missing_field("removed"))
     }
 

@@ -34,7 +34,8 @@ impl RemoteAttempt {
     /// `Stopped` if the transaction lasted longer than the server's `wire.snapshot_time`.
     pub fn get(&mut self, id: &str) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("snapshot", self.snapshot.into())]);
-        let found = optional_document(&self.database.shared.factory, &self.database.call(Operation::Get, &arguments)?)?;
+        let found =
+            optional_document(&self.database.shared.factory, &self.database.request(Operation::Get, &arguments)?)?;
         self.read.insert(id.to_owned(), found.as_ref().map(|found| found.revision().to_string()));
         Ok(found)
     }
@@ -113,7 +114,7 @@ impl RemoteAttempt {
         }
         let (checks, edits) = (std::mem::take(&mut self.checks), std::mem::take(&mut self.edits));
         let arguments = object([("checks", checks.into()), ("edits", edits.into())]);
-        let revisions = self.database.call(Operation::Transact, &arguments)?;
+        let revisions = self.database.request(Operation::Transact, &arguments)?;
         revisions.as_array().unwrap_or_default().iter().map(revision_of).collect()
     }
 }
@@ -122,7 +123,7 @@ impl Drop for RemoteAttempt {
     fn drop(&mut self) {
         let arguments = object([("snapshot", self.snapshot.into())]);
         // The server closes it at its deadline otherwise.
-        self.database.call(Operation::CloseSnapshot, &arguments).ok();
+        self.database.request(Operation::CloseSnapshot, &arguments).ok();
     }
 }
 
@@ -135,7 +136,7 @@ pub(crate) fn optimistic<T>(
         if attempt > 1 {
             std::thread::sleep(Duration::from_micros(u64::from(attempt) * 100));
         }
-        let opened = database.call(Operation::OpenSnapshot, &Value::Null)?;
+        let opened = database.request(Operation::OpenSnapshot, &Value::Null)?;
         let mut attempt = RemoteAttempt {
             database: database.clone(),
             snapshot: number(&opened, "snapshot")?,

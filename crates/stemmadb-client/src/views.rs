@@ -26,7 +26,7 @@ impl RemoteViews {
     /// `Forbidden` if the user is no administrator of the database.
     pub fn define<D: Serialize + ?Sized>(&self, name: &str, definition: &D) -> Result<RemoteView> {
         let definition = Value::from_serialize(definition)?;
-        self.database.call(Operation::ViewDefine, &object([("name", name.into()), ("definition", definition)]))?;
+        self.database.request(Operation::ViewDefine, &object([("name", name.into()), ("definition", definition)]))?;
         Ok(self.view(name))
     }
 
@@ -59,7 +59,7 @@ impl RemoteViews {
     /// # Errors
     /// `NotFound` if there is no such view; `Forbidden` if the user is no administrator of the database.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.database.call(Operation::ViewRemove, &object([("name", name.into())])).map(drop)
+        self.database.request(Operation::ViewRemove, &object([("name", name.into())])).map(drop)
     }
 }
 
@@ -79,7 +79,7 @@ impl RemoteView {
 
     fn state(&self, update: bool) -> Result<Value> {
         let arguments = object([("name", self.name.as_str().into()), ("update", update.into())]);
-        self.database.call(Operation::ViewInfo, &arguments)
+        self.database.request(Operation::ViewInfo, &arguments)
     }
 
     /// Updates the view to the newest sequence.
@@ -240,7 +240,7 @@ impl RemoteViewQuery {
     /// Those of [`RemoteViewQuery::rows`].
     pub fn count(self) -> Result<u64> {
         let (database, arguments) = self.shaped("count")?;
-        database.call(Operation::ViewQuery, &arguments)?.as_u64().ok_or_else(|| missing_field("count"))
+        database.request(Operation::ViewQuery, &arguments)?.as_u64().ok_or_else(|| missing_field("count"))
     }
 
     /// Reduces the rows; `None` if there are none.
@@ -249,7 +249,7 @@ impl RemoteViewQuery {
     /// Those of [`RemoteViewQuery::rows`]; `Invalid` if the view has no reduction.
     pub fn reduce(self) -> Result<Option<Value>> {
         let (database, arguments) = self.shaped("reduce")?;
-        match database.call(Operation::ViewQuery, &arguments)? {
+        match database.request(Operation::ViewQuery, &arguments)? {
             Value::Array(mut reduced) => Ok(reduced.pop()),
             _ => Err(missing_field("reduction")),
         }

@@ -13,7 +13,7 @@
 //! shipping    continuous backups               triggers    webhooks and trigger functions
 //! metrics     request counters                        log         one line per request
 //! outbound    HTTP client                             objects     backups in object stores
-//! wire        the wire protocol
+//! wire        the wire protocol            functions   functions of the program
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -30,6 +30,7 @@ mod design;
 mod directory;
 mod documents;
 mod error;
+mod functions;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -60,12 +61,13 @@ pub use config::{
 pub use directory::raise_descriptor_limit;
 pub use documents::{format_rfc3339, format_rfc3339_us};
 pub use error::{Failure, Result};
+pub use functions::{FunctionContext, FunctionTransaction};
 pub use http::BLOCKING_THREADS_MAX;
 pub use log::{Format, Level, Log, Logging};
 pub use objects::{ObjectTarget, backup_target};
 pub use replicator::{peer, post};
 pub use routes::{RouteDescription, route_descriptions};
-pub use server::{MountedService, ResponseBody, Server};
+pub use server::{MountedService, ResponseBody, Server, ServerBuilder};
 
 /// The version of CouchDB's protocol that clients are sent, from which they derive the supported features.
 pub const PROTOCOL_VERSION: &str = "3.5.0";

@@ -1,6 +1,7 @@
 //! The HTTP server: listener, connections and their limits, request handling, shutdown; and the server as a service in
 //! a program's own HTTP server.
 
+mod builder;
 mod http2;
 mod mounted;
 mod polled;
@@ -36,6 +37,7 @@ use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
+use crate::functions::Functions;
 use crate::http::{
     ClientBody, HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest,
     blocking, segments,
@@ -49,6 +51,7 @@ use crate::shipping::{Shipping, tend};
 use crate::tls::HTTP_2;
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::wire::WireServer;
+pub use builder::ServerBuilder;
 pub use mounted::{MountedService, ResponseBody};
 use polled::PolledStream;
 
@@ -99,13 +102,7 @@ impl Server {
     /// 503 if the directory can't be opened; 500 if the address can't be bound; 400 if the server would be reachable
     /// from other machines without a configured administrator.
     pub async fn start(config: Config) -> Result<Self> {
-        if config.administrator.is_none() && !config.address.ip().is_loopback() {
-            return Err(Failure::bad_request(format!(
-                "{} can be reached from other machines: name an administrator first",
-                config.address
-            )));
-        }
-        Self::open(config, true).await
+        Self::builder(config).start().await
     }
 
     /// Opens the directory without listening: the program serves requests with its own HTTP server, and passes them to
@@ -118,10 +115,10 @@ impl Server {
     /// # Errors
     /// 503 if the directory can't be opened.
     pub async fn mounted(config: Config) -> Result<Self> {
-        Self::open(config, false).await
+        Self::builder(config).mounted().await
     }
 
-    async fn open(config: Config, listens: bool) -> Result<Self> {
+    async fn open(config: Config, functions: Functions, listens: bool) -> Result<Self> {
         let opened = config.clone();
         let (directory, settings, authenticator, generated_password) = blocking(move || {
             let directory = Arc::new(Directory::open(&opened)?);
@@ -180,6 +177,7 @@ impl Server {
             scripts,
             jobs,
             connections: Arc::default(),
+            functions: Arc::new(functions),
             dashboard,
             started: Instant::now(),
             memory,

@@ -158,6 +158,8 @@ operations! {
     Retention = 120, Safe;
     /// Returns the sequence of a point in the past.
     SequenceAt = 121, Safe;
+    /// Calls a function of the program that runs the server.
+    CallFunction = 128, Once;
 }
 
 impl Operation {

@@ -209,8 +209,8 @@ fn path_subscription_continues_where_an_earlier_one_ended() {
     assert_eq!(seen, [("before".to_owned(), 0), ("before".to_owned(), 1), ("after".to_owned(), 1)]);
 }
 
-/// Documents that left those of a selector are reported by deletions beside their winners, once, in every way in which a
-/// feed is read.
+/// Documents that left those of a selector are reported by deletions beside their winners, once, in every way in which
+/// a feed is read.
 #[test]
 fn departures_are_reported_once() {
     let db = Database::in_memory();

@@ -427,13 +427,16 @@ impl Case {
                 }
                 None
             }
-            Edit::Insert { body, .. } | Edit::Replace { body, .. } | Edit::Upsert { body, .. } => Some(body.clone()),
+            Edit::Insert { body, .. }
+            | Edit::Replace { body, .. }
+            | Edit::Upsert { body, .. }
+            | Edit::Depart { body, .. } => Some(body.clone()),
             Edit::Delete { .. } => Some(Value::Object(Default::default())),
             Edit::Update { .. } => unreachable!("{}", oracle::NO_UPDATES),
             Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{}", oracle::NO_FILES),
         };
         if let Some(value) = value {
-            let deleted = matches!(edit, Edit::Delete { .. });
+            let deleted = matches!(edit, Edit::Delete { .. } | Edit::Depart { .. });
             let key = format!("{parent:?} {deleted} {}", value.to_json());
             let name = self.names.entry(key).or_insert(made);
             if *name != made || made.generation() != parent.map_or(1, |parent| parent.generation() + 1) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use stemmadb_client::{AnyDatabase, Client, ClientOptions, Encoding, TlsTrust};
-use stemmadb_server::{Administrator, Config, Server, Tls, Wire};
+use stemmadb_server::{Administrator, Config, Server, ServerBuilder, Tls, Wire};
 
 /// How long a condition may take on an overloaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -82,6 +82,7 @@ pub(crate) struct TestServer {
     transport: Transport,
     pub(crate) config: Config,
     directory: tempfile::TempDir,
+    build: fn(Config) -> ServerBuilder,
 }
 
 pub(crate) fn loopback() -> SocketAddr {
@@ -94,6 +95,15 @@ impl TestServer {
     }
 
     pub(crate) fn start_with(transport: Transport, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_built(transport, change, Server::builder)
+    }
+
+    /// Starts a server that `build` makes of its configuration.
+    pub(crate) fn start_built(
+        transport: Transport,
+        change: impl FnOnce(&mut Config),
+        build: fn(Config) -> ServerBuilder,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config {
             address: loopback(),
@@ -119,7 +129,7 @@ impl TestServer {
         }
         change(&mut config);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let mut server = TestServer { runtime, server: None, transport, config, directory };
+        let mut server = TestServer { runtime, server: None, transport, config, directory, build };
         server.restart();
         server
     }
@@ -129,7 +139,7 @@ impl TestServer {
         assert!(self.server.is_none());
         let begun = Instant::now();
         let server = loop {
-            match self.runtime.block_on(Server::start(self.config.clone())) {
+            match self.runtime.block_on((self.build)(self.config.clone()).start()) {
                 Ok(server) => break server,
                 // The runtime closes the UDP socket of the stopped server a moment later.
                 Err(_) if self.transport == Transport::Quic && begun.elapsed() < PATIENCE => {

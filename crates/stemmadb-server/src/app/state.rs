@@ -12,6 +12,7 @@ use crate::accounts::Authenticator;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::Directory;
+use crate::functions::Functions;
 use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
 use crate::metrics::Metrics;
 use crate::replicator::Jobs;
@@ -45,6 +46,8 @@ pub(crate) struct ServerState {
     pub(crate) shipping: Arc<Shipping>,
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) connections: Arc<Connections>,
+    /// The program's functions.
+    pub(crate) functions: Arc<Functions>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,
     /// The memory budget that all request and response bodies share.

@@ -79,7 +79,8 @@ pub(super) fn is_cut_off(request: &ChangesRequest, position: FeedPosition) -> bo
 fn pending(served: &ServedDatabase, request: &ChangesRequest, since: Sequence) -> Result<u64> {
     let changes = served.database().changes(since)?;
     if let Some(restriction) = &request.restriction {
-        let readable = changes.selector(&restriction.selector())?.limit(PENDING_COUNTED as usize).run();
+        let readable =
+            changes.selector(&restriction.selector())?.departures(true).limit(PENDING_COUNTED as usize).run();
         return Ok(readable.collect::<stemmadb::Result<Vec<_>>>()?.len() as u64);
     }
     Ok(match changes.count_up_to(PENDING_COUNTED)? {

@@ -7,7 +7,7 @@ use stemmadb::{Change, Sequence, Snapshot};
 
 use super::request::{ChangesRequest, FeedMode};
 use crate::directory::ServedDatabase;
-use crate::documents::DocumentPrinter;
+use crate::documents::{DocumentPrinter, readable_leaves};
 use crate::error::Result;
 use crate::http::write_string;
 
@@ -123,6 +123,7 @@ pub(super) fn write_row(
     write_string(out, change.id.as_str());
     out.extend_from_slice(b",\"changes\":[");
     let leaves = if request.all_leaves { &change.leaves[..] } else { &change.leaves[..1] };
+    let leaves = readable_leaves(snapshot, change.id.as_str(), leaves, request.restriction.as_ref())?;
     for (at, leaf) in leaves.iter().enumerate() {
         out.extend_from_slice(if at == 0 { b"{\"rev\":" } else { b",{\"rev\":" });
         write_string(out, &leaf.to_string());
@@ -134,7 +135,9 @@ pub(super) fn write_row(
     }
     if let Some(document) = change.document.as_ref().filter(|_| request.include_docs) {
         out.extend_from_slice(b",\"doc\":");
-        DocumentPrinter { served, snapshot, show: &request.show }.print(document, out)?;
+        let is_restricted = change.deleted && request.restriction.is_some();
+        let show = if is_restricted { &request.show.without_branches() } else { &request.show };
+        DocumentPrinter { served, snapshot, show }.print(document, out)?;
     }
     out.push(b'}');
     match request.feed {

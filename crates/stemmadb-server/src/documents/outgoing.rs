@@ -29,6 +29,11 @@ pub(crate) struct ShowOptions {
 }
 
 impl ShowOptions {
+    /// Without what lists other branches of the document.
+    pub(crate) fn without_branches(&self) -> Self {
+        ShowOptions { conflicts: false, deleted_conflicts: false, ..self.clone() }
+    }
+
     fn needs_branches(&self) -> bool {
         self.revs || self.revs_info || self.conflicts || self.deleted_conflicts || !self.files.since.is_empty()
     }

@@ -1,5 +1,7 @@
 //! Parsing of revisions in requests, and opening of the requested leaf revisions.
 
+use std::borrow::Cow;
+
 use stemmadb::{Branch, Document, Revision, Snapshot, Value};
 use stemmadb_http::foundation::parse_revision;
 
@@ -57,8 +59,8 @@ impl LeavesRequest {
     /// 404 if all leaves are requested and the document does not exist.
     pub(crate) fn open<'a>(&'a self, served: &'a ServedDatabase) -> Result<(OpenedLeaves<'a>, Vec<OpenedRevision>)> {
         let snapshot = served.database().snapshot()?;
-        let branches = snapshot.revisions(&self.id)?;
         let restriction = self.restriction.as_ref();
+        let branches = visible_branches(&snapshot, &self.id, restriction)?;
         let is_missing = branches.is_empty() || !is_readable(&snapshot, &self.id, &branches, restriction)?;
         if is_missing && self.revisions == OpenRevs::All {
             return Err(Failure::missing());
@@ -91,8 +93,53 @@ pub(crate) fn is_readable(
     }
 }
 
-/// Opens revisions of the document `id`: the requested ones or, if `latest`, the leaves that descend from them. A leaf
-/// that descends from several requested revisions is returned once. What the user may not read is missing.
+/// The branches of a document that a user sees: all, if the user may read the winning revision. Otherwise those on
+/// which a revision was deleted that the user could read, when it was replaced by one that the user may not read.
+pub(crate) fn visible_branches(
+    snapshot: &Snapshot,
+    id: &str,
+    restriction: Option<&Restriction>,
+) -> Result<Vec<Branch>> {
+    let mut branches = snapshot.revisions(id)?;
+    if is_readable(snapshot, id, &branches, restriction)? {
+        return Ok(branches);
+    }
+    let Some(restriction) = restriction else { return Ok(branches) };
+    let mut failure = None;
+    branches.retain(|branch| {
+        let leaf = branch.revisions.first().filter(|_| branch.deleted);
+        let read = leaf.map_or(Ok(None), |leaf| snapshot.get_leaf(id, leaf));
+        let is_visible =
+            read.map_err(Failure::from).and_then(|leaf| leaf.map_or(Ok(false), |leaf| restriction.allows(&leaf)));
+        is_visible.unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            false
+        })
+    });
+    failure.map_or(Ok(branches), Err)
+}
+
+/// The leaves of a document that a user may read, of those that the changes feed reports.
+pub(crate) fn readable_leaves<'a>(
+    snapshot: &Snapshot,
+    id: &str,
+    leaves: &'a [Revision],
+    restriction: Option<&Restriction>,
+) -> Result<Cow<'a, [Revision]>> {
+    let Some(restriction) = restriction.filter(|_| leaves.len() > 1) else { return Ok(Cow::Borrowed(leaves)) };
+    let mut readable = Vec::with_capacity(leaves.len());
+    for leaf in leaves {
+        if snapshot.get_leaf(id, leaf)?.map_or(Ok(false), |document| restriction.allows(&document))? {
+            readable.push(*leaf);
+        }
+    }
+    // None, if the document has changed since the feed was read.
+    Ok(if readable.is_empty() { Cow::Borrowed(&leaves[..1]) } else { Cow::Owned(readable) })
+}
+
+/// Opens revisions of the document `id`, of which the user sees `branches`: the requested ones or, if `latest`, the
+/// leaves that descend from them. A leaf that descends from several requested revisions is returned once. What the user
+/// may not read is missing.
 pub(crate) fn open_revs(
     snapshot: &Snapshot,
     id: &str,
@@ -107,12 +154,20 @@ pub(crate) fn open_revs(
             OpenRevs::These(revisions) => revisions.iter().copied().map(OpenedRevision::Missing).collect(),
         });
     }
+    // Of a document that the user may not read any more, only the deletions are shown.
+    let has_left = restriction.is_some()
+        && snapshot.revisions(id)?.first().map(|winner| &winner.revisions)
+            != branches.first().map(|first| &first.revisions);
+    let is_leaf = |revision: &Revision| branches.iter().any(|branch| branch.revisions.first() == Some(revision));
     let mut opened = Vec::new();
     let mut seen: Vec<Revision> = Vec::new();
     let mut open = |revision: &Revision| {
         if !seen.contains(revision) {
             seen.push(*revision);
-            let document = snapshot.get_revision(id, revision)?;
+            let document = match has_left && !is_leaf(revision) {
+                true => None,
+                false => snapshot.get_revision(id, revision)?,
+            };
             let is_allowed = match (&document, restriction) {
                 (Some(document), Some(restriction)) => restriction.allows(document)?,
                 _ => true,

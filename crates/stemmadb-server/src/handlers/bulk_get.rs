@@ -13,7 +13,7 @@ use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
 use crate::documents::{
     DocumentPrinter, FileView, OpenRevs, OpenedRevision, ShowOptions, is_readable, open_revs, parse_revision,
-    parse_revisions, parse_show_options,
+    parse_revisions, parse_show_options, visible_branches,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, ResponseWriter, streamed};
@@ -61,7 +61,7 @@ impl BulkGetRow {
         let BulkGetEntry { id, revision, since } = entry;
         let content = show.files.content || !since.is_empty();
         let show = ShowOptions { files: FileView { content, since, ..show.files }, ..show.clone() };
-        let branches = snapshot.revisions(&id)?;
+        let branches = visible_branches(snapshot, &id, restriction)?;
         let requested = match revision.as_deref().map(parse_revision) {
             Some(Err(failure)) => Err(failure),
             Some(Ok(revision)) => Ok(OpenRevs::These(vec![revision])),

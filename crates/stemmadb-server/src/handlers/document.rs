@@ -15,7 +15,7 @@ use crate::directory::ServedDatabase;
 use crate::documents::REPLICATOR_DATABASE;
 use crate::documents::{
     DocumentPrinter, IncomingDocument, LeavesRequest, OpenRevs, OpenedRevision, check_id, is_readable, open_revs,
-    parse_revision, parse_revisions, parse_show_options,
+    parse_revision, parse_revisions, parse_show_options, visible_branches,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
@@ -67,6 +67,8 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
         if is_stable && if_none_match.is_some_and(|tags| has_etag(&tags, &etag)) {
             return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
         }
+        let is_departure = restriction.is_some() && document.is_deleted();
+        let show = if is_departure { show.without_branches() } else { show };
         let mut text = Vec::with_capacity(512);
         DocumentPrinter { served: &served, snapshot: &snapshot, show: &show }.print(&document, &mut text)?;
         text.push(b'\n');
@@ -99,6 +101,14 @@ pub(super) fn open_document(
     requested: RequestedRevision,
     restriction: Option<&Restriction>,
 ) -> Result<stemmadb::Document> {
+    if let (Some((revision, latest)), Some(_)) = (requested, restriction) {
+        let branches = visible_branches(snapshot, id, restriction)?;
+        let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![revision]), latest, restriction)?;
+        return match opened.into_iter().next() {
+            Some(OpenedRevision::Document(document)) => Ok(*document),
+            _ => Err(Failure::missing()),
+        };
+    }
     check_readable(snapshot, id, restriction)?;
     let document = open_any(snapshot, id, requested)?;
     match restriction {

@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value as Json, json};
 use stemmadb::{IndexInfo, IndexState, Revision};
 
+use super::document::check_readable;
 use super::node::query_counters;
 use crate::app::Call;
 use crate::documents::format_rfc3339;
@@ -97,14 +98,22 @@ pub(crate) async fn history(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let id = call.parameter("doc")?.to_owned();
     let include_docs = call.query.flag("include_docs", false)?;
+    let restriction = call.restriction.clone();
     blocking(move || {
         let snapshot = served.database().snapshot()?;
+        check_readable(&snapshot, &id, restriction.as_ref())?;
         let branches = snapshot.revisions(&id)?;
         let Some(winner) = branches.first().and_then(|branch| branch.revisions.first()) else {
             return Err(Failure::missing());
         };
         let document = snapshot.get_revision(&id, winner)?.ok_or_else(Failure::missing)?;
-        let stored: Vec<_> = served.database().history().revisions(&id)?;
+        let mut stored = Vec::new();
+        for revision in served.database().history().revisions(&id)? {
+            // Revisions that the user may not read are left out.
+            if restriction.as_ref().map_or(Ok(true), |restriction| restriction.allows(&revision.document))? {
+                stored.push(revision);
+            }
+        }
         let stored = stored.iter().map(|revision| {
             let since = revision.time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
             let seconds = since.map(|since| since.as_secs());

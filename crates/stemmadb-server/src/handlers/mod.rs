@@ -11,6 +11,7 @@ pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;
 mod function_response;
+pub(crate) mod functions;
 pub(crate) mod introspection;
 pub(crate) mod keys;
 pub(crate) mod list;

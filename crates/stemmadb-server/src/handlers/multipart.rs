@@ -15,6 +15,7 @@ use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::documents::{
     DocumentPrinter, FileView, IncomingContent, IncomingDocument, LeavesRequest, OpenedRevision, ShowOptions,
+    visible_branches,
 };
 use crate::error::{Failure, Result};
 use crate::http::{
@@ -45,7 +46,7 @@ pub(super) async fn related_response(
     streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         let document = open_document(&snapshot, &id, requested, restriction.as_ref())?;
-        let branches = snapshot.revisions(&id)?;
+        let branches = visible_branches(&snapshot, &id, restriction.as_ref())?;
         let printer = DocumentPrinter { served: &served, snapshot: &snapshot, show: &show };
         write_related(&printer, &document, &branches, &inner, &mut out).await
     })

@@ -1,7 +1,7 @@
 //! Routes of a partition of a partitioned database: its size, and the routes that list or search only its documents.
 
 use serde_json::json;
-use stemmadb::Sequence;
+use stemmadb::{Sequence, field};
 
 use super::listing::partition_count;
 use super::{listing, mango, view};
@@ -29,8 +29,19 @@ async fn within_partition(mut call: Call) -> Result<Call> {
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     let call = within_partition(call).await?;
     let served = call.open_database().await?;
-    let partition = call.parameter("partition")?.to_owned();
+    let (partition, restriction) = (call.parameter("partition")?.to_owned(), call.restriction.clone());
     blocking(move || {
+        if let Some(restriction) = restriction {
+            let ids = field("_id").ge(partition_prefix(&partition)).and(field("_id").lt(partition_end(&partition)));
+            // As in the description of the database, sizes and deletions are not told.
+            return HttpResponse::ok(&json!({
+                "db_name": served.name(),
+                "doc_count": served.database().find(restriction.selector().and(ids)).count()?,
+                "doc_del_count": 0,
+                "partition": partition,
+                "sizes": {"active": 0, "external": 0},
+            }));
+        }
         use std::ops::Bound::{Excluded, Included};
         let snapshot = served.database().snapshot()?;
         let (first, end) = (partition_prefix(&partition), partition_end(&partition));

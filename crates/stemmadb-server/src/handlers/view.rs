@@ -13,10 +13,11 @@ use super::row_parameters::Precedence;
 use super::view_query::ViewQuery;
 use super::view_update;
 use crate::app::Call;
+use crate::auth::Restriction;
 use crate::config::Limits;
 use crate::design::{self, DesignView, OVERFLOW, view_failure};
 use crate::directory::ServedDatabase;
-use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
+use crate::documents::{DocumentPrinter, ShowOptions, is_readable, parse_show_options};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed, write_string};
 use crate::metrics::QueryTimer;
@@ -88,23 +89,29 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
     let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
+    let restriction = call.restriction.clone();
     let (mut timer, limit) =
         (QueryTimer::start(&call.state.metrics, served.name(), "view"), TimeLimit::start(query_time));
+    let read = {
+        let restriction = restriction.clone();
+        move |opened: &OpenedView, query: &ViewQuery| ViewResult::read(opened, query, restriction.as_ref())
+    };
+    let read_first = read.clone();
     let begun = blocking(move || {
         let opened = open_view(served, &scripts, &design, &view)?;
         query.check(&opened)?;
-        let result = if opened.is_behind(&query)? { None } else { Some(ViewResult::read(&opened, &query)?) };
+        let result = if opened.is_behind(&query)? { None } else { Some(read_first(&opened, &query)?) };
         Ok((opened, query, result))
     });
     let (opened, query, result) = match limit.check(begun.await)? {
         (opened, query, Some(result)) => (opened, query, result),
         (opened, query, None) => {
             limit.wait(view_update::update(&opened)).await?;
-            let read = blocking(move || {
-                let result = ViewResult::read(&opened, &query)?;
+            let updated = blocking(move || {
+                let result = read(&opened, &query)?;
                 Ok((opened, query, result))
             });
-            limit.check(read.await)?
+            limit.check(updated.await)?
         }
     };
     let etag = etag(&opened, &result, &call, body.as_ref());
@@ -112,7 +119,8 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
         return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
     }
     let answer = streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        timer.add_rows_read(limit.check(write_result(&opened, result, &query, &show, &mut out).await)?);
+        let written = write_result(&opened, result, &query, &show, restriction.as_ref(), &mut out).await;
+        timer.add_rows_read(limit.check(written)?);
         out.buffer.push(b'\n');
         Ok(())
     });
@@ -125,8 +133,9 @@ fn etag(opened: &OpenedView, result: &ViewResult, call: &Call, body: Option<&Val
     let (rows, documents) = result.sequences();
     let uri = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
     let body = body.map(Value::to_json).unwrap_or_default();
-    let state =
-        format!("{} {} {rows} {documents}\n{uri}\n{body}", opened.served.instance_id(), opened.program.signature());
+    let (instance, signature, restriction) =
+        (opened.served.instance_id(), opened.program.signature(), &call.restriction);
+    let state = format!("{instance} {signature} {rows} {documents}\n{uri}\n{body}\n{restriction:?}");
     format!("\"{}\"", &blake3::hash(state.as_bytes()).to_hex()[..32])
 }
 
@@ -140,6 +149,7 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
     let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
+    let restriction = call.restriction.clone();
     let (mut timer, limit) =
         (QueryTimer::start(&call.state.metrics, served.name(), "view"), TimeLimit::start(query_time));
     let begun = blocking(move || {
@@ -157,8 +167,9 @@ pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            let result = limit.check(ViewResult::read(&opened, query))?;
-            timer.add_rows_read(limit.check(write_result(&opened, result, query, &show, &mut out).await)?);
+            let result = limit.check(ViewResult::read(&opened, query, restriction.as_ref()))?;
+            let written = write_result(&opened, result, query, &show, restriction.as_ref(), &mut out).await;
+            timer.add_rows_read(limit.check(written)?);
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -175,8 +186,12 @@ enum ViewResult {
 }
 
 impl ViewResult {
-    fn read(opened: &OpenedView, query: &ViewQuery) -> Result<Self> {
+    fn read(opened: &OpenedView, query: &ViewQuery, restriction: Option<&Restriction>) -> Result<Self> {
         query.check_partition(opened.is_partitioned)?;
+        if restriction.is_some() {
+            let query = query.unlimited(opened.can_reduce)?;
+            return Ok(ViewResult::Rows(query.program_query(&opened.view).rows().map_err(view_failure)?));
+        }
         let past = query.as_of.map(|at| opened.served.read(Some(at))).transpose()?;
         let program_query = query.program_query(&opened.view);
         let program_query = match &past {
@@ -215,12 +230,16 @@ async fn write_result(
     result: ViewResult,
     query: &ViewQuery,
     show: &ShowOptions,
+    restriction: Option<&Restriction>,
     out: &mut ResponseWriter,
 ) -> Result<u64> {
-    match result {
-        ViewResult::Rows(rows) => write_rows(opened, rows, query, show, out).await,
-        ViewResult::Groups(groups) => write_groups(opened, groups, query, out).await,
-        ViewResult::Reduction(reduction, sequence) => {
+    match (result, restriction) {
+        (ViewResult::Rows(rows), Some(restriction)) => {
+            write_readable_rows(opened, rows, query, show, restriction, out).await
+        }
+        (ViewResult::Rows(rows), None) => write_rows(opened, rows, query, show, out).await,
+        (ViewResult::Groups(groups), _) => write_groups(opened, groups, query, out).await,
+        (ViewResult::Reduction(reduction, sequence), _) => {
             out.buffer.push(b'{');
             write_sequence(opened, query, sequence, out);
             out.buffer.extend_from_slice(b"\"rows\":[");
@@ -278,18 +297,88 @@ async fn write_rows(
         let row = row.map_err(view_failure)?;
         count += 1;
         out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        print_row(opened, &rows, &row, query, show, &mut out.buffer)?;
+        print_row(opened, &rows, &row, query.include_docs, show, &mut out.buffer)?;
         out.flush_if_full().await;
     }
     write_end(opened, count, out)?;
     Ok(count)
 }
 
-fn print_row(
+/// Writes the rows of documents that the user may read. A row is of its document's current revision: one that was
+/// written after the view was updated is left out. How many rows there are in all is not told.
+async fn write_readable_rows(
+    opened: &OpenedView,
+    mut rows: ProgramRows,
+    query: &ViewQuery,
+    show: &ShowOptions,
+    restriction: &Restriction,
+    out: &mut ResponseWriter,
+) -> Result<u64> {
+    out.buffer.push(b'{');
+    write_sequence(opened, query, rows.sequence(), out);
+    out.buffer.extend_from_slice(b"\"rows\":[");
+    let (mut separator, mut skipped, mut count): (&[u8], u64, u64) = (b"\n", 0, 0);
+    while count < query.limit.unwrap_or(u64::MAX)
+        && let Some(row) = rows.next()
+    {
+        let row = row.map_err(view_failure)?;
+        let document = rows.snapshot().get(&row.id)?.filter(|document| document.sequence() <= rows.sequence());
+        if !document.map_or(Ok(false), |document| restriction.allows(&document))? {
+            continue;
+        }
+        if skipped < query.skip {
+            skipped += 1;
+            continue;
+        }
+        count += 1;
+        out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
+        print_readable_row(opened, &rows, &row, query, show, restriction, &mut out.buffer)?;
+        out.flush_if_full().await;
+    }
+    out.buffer.extend_from_slice(b"\n]}");
+    Ok(count)
+}
+
+/// Prints a row; the document that it links to is null if the user may not read it.
+fn print_readable_row(
     opened: &OpenedView,
     rows: &ProgramRows,
     row: &ProgramRow,
     query: &ViewQuery,
+    show: &ShowOptions,
+    restriction: &Restriction,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let snapshot = rows.snapshot();
+    let linked = row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id);
+    let revision = row.value.get("_rev").and_then(Value::as_str).map(crate::documents::parse_revision);
+    let is_readable = match (query.include_docs, revision) {
+        (false, _) => true,
+        (true, Some(Err(_))) => false,
+        (true, revision) => {
+            let branches = snapshot.revisions(linked)?;
+            let document = match revision {
+                Some(Ok(revision)) => snapshot.get_revision(linked, &revision)?,
+                _ => snapshot.get(linked)?,
+            };
+            is_readable(snapshot, linked, &branches, Some(restriction))?
+                && document.map_or(Ok(false), |document| restriction.allows(&document))?
+        }
+    };
+    if is_readable {
+        return print_row(opened, rows, row, query.include_docs, show, out);
+    }
+    print_row(opened, rows, row, false, show, out)?;
+    out.truncate(out.len() - b"}".len());
+    out.extend_from_slice(b",\"doc\":null}");
+    Ok(())
+}
+
+fn print_row(
+    opened: &OpenedView,
+    rows: &ProgramRows,
+    row: &ProgramRow,
+    include_docs: bool,
     show: &ShowOptions,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -299,7 +388,7 @@ fn print_row(
     row.key.write_json(out);
     out.extend_from_slice(b",\"value\":");
     row.value.write_json(out);
-    if query.include_docs {
+    if include_docs {
         out.extend_from_slice(b",\"doc\":");
         print_document(opened, rows, row, show, out)?;
     }
@@ -382,7 +471,7 @@ pub(super) fn list_rows(
 ) -> Result<ListRows> {
     let query = ViewQuery::parse(query, body, Precedence::QueryString)?;
     let opened = open_view(served, scripts, design, view)?;
-    let result = ViewResult::read(&opened, &query)?;
+    let result = ViewResult::read(&opened, &query, None)?;
     let (position, documents) = result.sequences();
     let state = format!("{} {} {position} {documents}", opened.served.instance_id(), opened.program.signature());
     let mut list = ListRows { state, ..ListRows::default() };
@@ -394,7 +483,8 @@ pub(super) fn list_rows(
             list.head.insert("total_rows", rows.total());
             list.head.insert("offset", rows.offset());
             while let Some(row) = rows.next() {
-                print_row(&opened, &rows, &row.map_err(view_failure)?, &query, show, &mut list.lines)?;
+                let row = row.map_err(view_failure)?;
+                print_row(&opened, &rows, &row, query.include_docs, show, &mut list.lines)?;
                 list.end_row()?;
             }
         }

@@ -6,6 +6,7 @@ use stemmadb::{Access, Value};
 
 use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
 use crate::app::parse_as_of;
+use crate::auth::refused;
 use crate::documents::check_partition;
 use crate::error::{Failure, Result};
 use crate::http::Query;
@@ -92,6 +93,20 @@ impl ViewQuery {
             (true, Some(partition)) => check_partition(partition),
             (false, None) => Ok(()),
         }
+    }
+
+    /// Takes `skip` and `limit` out of a query whose rows are filtered before they are counted.
+    ///
+    /// # Errors
+    /// 403 if the query's result can't be made of the rows of some documents: a reduction, or rows of earlier states.
+    pub(super) fn unlimited(&self, can_reduce: bool) -> Result<Self> {
+        if self.is_reduced(can_reduce)? {
+            return Err(refused("a reduction (use `reduce=false`)"));
+        }
+        if !self.needs_update() {
+            return Err(refused("a view that is not updated (`update`, `stale`)"));
+        }
+        Ok(ViewQuery { skip: 0, limit: None, ..self.clone() })
     }
 
     /// Whether the view is updated before the rows are read.

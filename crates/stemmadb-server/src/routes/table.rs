@@ -14,10 +14,10 @@ use super::parameters::{
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, backup, bulk, bulk_get, changes, dashboard, database, document, introspection, keys, list,
-    listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch, prepared, replicate,
-    rewrite, roles, server, session, show, token, transact, triggers, unsupported, update, updates, view, view_info,
-    watch, wire,
+    aggregate, attachment, backup, bulk, bulk_get, changes, dashboard, database, document, functions, introspection,
+    keys, list, listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch, prepared,
+    replicate, rewrite, roles, server, session, show, token, transact, triggers, unsupported, update, updates, view,
+    view_info, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -317,6 +317,9 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(GET "/{db}/_subscribe" Member messages::subscribe_topic,
             "Streams the messages of matching topics from now on, as events or over a WebSocket.",
             returns_events().parameters(&[SUBSCRIBE])),
+        route!(POST "/{db}/_function/{function}" Member functions::call,
+            "Calls a function of the program that runs the server: the body is its input, the response its output.",
+            returns("Any").body("Any")),
         route!(GET "/{db}/_triggers" DatabaseAdmin triggers::list,
             "Lists the webhooks and trigger functions of a database with their states, without secrets.",
             returns("Triggers")),

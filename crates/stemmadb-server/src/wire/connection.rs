@@ -18,7 +18,7 @@ use stemmadb_wire::{
 };
 
 use super::call::Call;
-use super::failure::{Result, WireError, to_error};
+use super::failure::{Result, WireError};
 use super::poll::SharedPolling;
 use super::record::record;
 use super::running::Running;
@@ -27,7 +27,7 @@ use super::transport::Transport;
 use super::{handshake, operations, parking};
 use crate::accounts::Identity;
 use crate::connections::CountedConnection;
-use crate::error::Failure;
+use crate::error::{Failure, library_error};
 use crate::http::MemoryReservation;
 
 /// The time after which another thread reads the connection of a running request.
@@ -286,7 +286,7 @@ impl Connection {
                 let reserved = server.state.memory.reservation();
                 let grown = server.wait(reserved.grow(length.saturating_mul(MEMORY_FACTOR)));
                 if let Err(failure) = grown {
-                    self.send_error(0, &to_error(&failure));
+                    self.send_error(0, &library_error(&failure));
                     return None;
                 }
                 reservation = Some(reserved);

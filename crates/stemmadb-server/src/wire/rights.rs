@@ -52,6 +52,7 @@ routes! {
     BulkGet "POST" "/{db}/_bulk_get",
     BulkDocs "POST" "/{db}/_bulk_docs",
     Transact "POST" "/{db}/_transact",
+    CallFunction "POST" "/{db}/_function/{function}",
     UpdateWhere "POST" "/{db}/_update_where",
     GetFile "GET" "/{db}/{doc}/{file*}",
     PutFile "PUT" "/{db}/{doc}/{file*}",

@@ -2,12 +2,13 @@
 
 use stemmadb::{Document, DocumentId, Edit, ErrorKind, Revision, Value};
 
+use super::departures::departures;
 use super::write::{WriteOptions, validate_documents};
 use crate::auth::USERS_DATABASE;
 use crate::design::{Validators, WriteValidator, rule_fields};
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, library_error};
 
 /// The result of one edit: an error of the library, or a refusal of the server.
 pub(crate) type EditOutcome = Result<Revision, EditError>;
@@ -19,6 +20,15 @@ pub(crate) enum EditError {
     Library(stemmadb::Error),
     /// The server refused it: rights, validation.
     Refused(Failure),
+}
+
+impl From<EditError> for stemmadb::Error {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Library(error) => error,
+            EditError::Refused(failure) => library_error(&failure),
+        }
+    }
 }
 
 impl EditError {
@@ -249,6 +259,8 @@ fn apply_once(
         }
     }
     let database = served.database().with_durability(options.durability);
+    // After the edits, whose results are the first ones.
+    ready.extend(departures(served, &ready).map_err(EditError::Refused)?);
     let user = &options.validator.user;
     let written = user.writing(|| match record_id {
         Some(id) => database.local_documents().put_with(

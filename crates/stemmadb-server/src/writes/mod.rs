@@ -1,13 +1,16 @@
 //! The write path of clients and the replicator: runs validation functions, then commits documents independently or in
 //! one transaction.
 
+mod departures;
+mod editing;
 mod edits;
 mod patch;
 mod transact;
 mod users;
 mod write;
 
-pub(crate) use edits::{EditError, EditOutcome, apply_edits, needs_validation, prepare_edits, resolve};
+pub(crate) use editing::{Editing, edit_optimistically};
+pub(crate) use edits::{EditError, EditOutcome, apply_edits};
 pub(crate) use patch::{Change, change_where, patch};
 pub(crate) use transact::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, transact};
 pub(crate) use write::{WriteOptions, WriteResult, run_write, write, write_one};

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use hyper::StatusCode;
 use stemmadb::{Attempt, Document, Error, ErrorKind, Query, Revision, Selector};
 
+use super::departures::edit_in;
 use super::write::{WriteOptions, to_edit, validate_documents, write_failure};
 use crate::design::{Validators, WriteValidator};
 use crate::directory::ServedDatabase;
@@ -80,7 +81,7 @@ pub(crate) fn transact(
         let mut written = Vec::with_capacity(edits.len());
         for edit in &edits {
             let id = edit.id().as_str();
-            match attempt.edit(edit.clone()) {
+            match edit_in(served, attempt, edit.clone()) {
                 Ok(revision) => written.push((id.to_owned(), revision.to_string())),
                 Err(error) if concerns_one_document(error.kind()) => {
                     let current = readable(attempt, id, &options.validator)?.map(|document| *document.revision());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent};
 use uuid::Uuid;
 
+use super::departures::departures;
 use super::users::prepare_user;
 use crate::auth::USERS_DATABASE;
 use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields};
@@ -59,6 +60,8 @@ pub(crate) fn write(
         written.push(WriteResult { id, outcome });
     }
     let database = served.database().with_durability(options.durability);
+    // After the edits, whose results are the first ones.
+    edits.extend(departures(served, &edits)?);
     let outcomes = options.validator.user.writing(|| database.bulk(edits))?;
     if written.iter().any(|written| written.id.starts_with("_design/")) {
         served.extension::<Validators>().invalidate();

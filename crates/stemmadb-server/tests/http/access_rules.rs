@@ -10,7 +10,7 @@ use crate::client::{Response, TestServer, basic};
 use crate::watch::Events;
 
 const ALICE: Option<(&str, &str)> = Some(("alice", "alice's"));
-const BOB: Option<(&str, &str)> = Some(("bob", "bob's"));
+pub(crate) const BOB: Option<(&str, &str)> = Some(("bob", "bob's"));
 /// What only documents of others contain.
 pub(crate) const MARK: &str = "HIDDEN";
 
@@ -36,7 +36,7 @@ pub(crate) fn users(server: &TestServer) {
 }
 
 /// A server with documents of alice (`a1` to `a3`), of bob, of a team, and one for all.
-fn server() -> TestServer {
+pub(crate) fn server() -> TestServer {
     let server = TestServer::new();
     users(&server);
     fill(&server);
@@ -83,16 +83,16 @@ pub(crate) fn fill(server: &TestServer) {
 }
 
 impl TestServer {
-    fn alice(&self, method: &str, path: &str, body: Option<Value>) -> Response {
+    pub(crate) fn alice(&self, method: &str, path: &str, body: Option<Value>) -> Response {
         self.ask_as(ALICE, method, path, body.as_ref())
     }
 }
 
-fn ids(rows: &Value, name: &str) -> Vec<String> {
+pub(crate) fn ids(rows: &Value, name: &str) -> Vec<String> {
     rows.as_array().unwrap().iter().map(|row| row[name].as_str().unwrap().to_owned()).collect()
 }
 
-fn revision(server: &TestServer, id: &str) -> String {
+pub(crate) fn revision(server: &TestServer, id: &str) -> String {
     server.get(&format!("/notes/{id}")).json()["_rev"].as_str().unwrap().to_owned()
 }
 
@@ -306,6 +306,113 @@ fn deletions_reach_those_who_could_read_the_document() {
     assert_eq!(server.alice("PUT", "/notes/hidden-1", Some(json!({"owner": "alice"}))).status, 201);
 }
 
+/// A document that leaves those that a user may read is deleted in the user's feed and copies, and there only.
+#[test]
+fn feeds_tell_that_a_document_is_gone() {
+    let server = server();
+    let position = || server.get("/notes/_changes").json()["last_seq"].as_str().unwrap().to_owned();
+    let changes = |user, since: &str| {
+        let path = format!("/notes/_changes?since={since}&include_docs=true&style=all_docs&conflicts=true");
+        let changes = server.ask_as(user, "GET", &path, None);
+        assert!(user != ALICE || !changes.text.contains(MARK), "{}", changes.text);
+        changes.json()["results"].as_array().unwrap().clone()
+    };
+    let write = |id: &str, mut body: Value| {
+        body["_rev"] = server.get(&format!("/notes/{id}")).json()["_rev"].clone();
+        let written = server.put(&format!("/notes/{id}"), &body);
+        assert_eq!(written.status, 201, "{}", written.text);
+        written.json()["rev"].as_str().unwrap().to_owned()
+    };
+    // Copies of alice: of a server with another one, and of a program.
+    server.database("copy", &[]);
+    let replicate = || {
+        let source = format!("http://alice:alice's@{}/notes", server.address());
+        let done = server.post("/_replicate", &json!({"source": source, "target": "copy"}));
+        assert_eq!(done.status, 200, "{}", done.text);
+    };
+    replicate();
+    assert_eq!(server.get("/copy/a1").json()["n"], 1);
+
+    let (since, known) = (position(), revision(&server, "a1"));
+    let taken = write("a1", json!({"owner": "bob", "text": MARK, "n": 1}));
+    write("hidden-2", json!({"team": "legal", "text": MARK}));
+    let told = changes(ALICE, &since);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let gone = told[0]["changes"][0]["rev"].as_str().unwrap().to_owned();
+    assert_eq!((&told[0]["id"], &told[0]["deleted"]), (&json!("a1"), &json!(true)));
+    assert_eq!(told[0]["doc"], json!({"_id": "a1", "_rev": gone, "_deleted": true, "owner": "alice"}));
+    assert!(gone != taken && gone.starts_with("2-"));
+    // Who may read it now sees the new revision; who never could, nothing.
+    let of_bob = changes(BOB, &since);
+    assert!(of_bob.iter().all(|row| row.get("deleted").is_none()), "{of_bob:?}");
+    assert_eq!(ids(&json!(of_bob), "id"), ["a1", "hidden-2"]);
+    assert!(changes(Some(("carol", "carol's")), &since).is_empty());
+    // The deletion is what a replicator asks for next; nothing else is told about the document.
+    let open = |revision: &str| {
+        let path = format!("/notes/a1?rev={revision}&revs=true&conflicts=true&deleted_conflicts=true&meta=true");
+        server.alice("GET", &path, None)
+    };
+    assert_eq!(open(&gone).json()["_deleted"], true);
+    assert!(!open(&gone).text.contains(&taken), "{}", open(&gone).text);
+    assert_eq!((open(&taken).status, open(&known).status), (404, 404));
+    assert_eq!(server.alice("GET", "/notes/a1", None).status, 404);
+    let got = json!({"docs": [{"id": "a1", "rev": gone}, {"id": "a1", "rev": known}, {"id": "a1", "rev": taken}]});
+    let got = server.alice("POST", "/notes/_bulk_get?revs=true&latest=true", Some(got)).json();
+    let of = |at: usize| got["results"][at]["docs"][0].clone();
+    let path = [&gone, &known].map(|revision| revision.split_once('-').unwrap().1);
+    assert_eq!(of(0)["ok"]["_revisions"], json!({"start": 2, "ids": path}));
+    assert_eq!(of(1)["ok"]["_rev"], gone.as_str(), "the leaf of the revision that alice has");
+    assert_eq!(of(2)["error"]["error"], "not_found");
+    let unknown = server.alice("POST", "/notes/_revs_diff", Some(json!({"a1": [gone, known, taken]}))).json();
+    assert_eq!(unknown, json!({"a1": {"missing": [taken]}}));
+    replicate();
+    assert_eq!(server.get("/copy/a1").json()["reason"], "deleted");
+
+    // Further changes are not told.
+    let since = position();
+    write("a1", json!({"owner": "bob", "text": MARK, "n": 2}));
+    let secret = write("a1", json!({"team": "legal", "text": MARK, "n": 3}));
+    assert!(changes(ALICE, &since).is_empty());
+    assert_eq!(server.alice("GET", &format!("/notes/a1?rev={secret}"), None).status, 404);
+    // An edit of what is gone is refused.
+    let edit = json!({"_rev": gone, "owner": "alice"});
+    assert_eq!(server.alice("PUT", "/notes/a1", Some(edit)).status, 403);
+    // The document comes back, with what was written in between.
+    write("a1", json!({"owner": "alice", "n": 4}));
+    let told = changes(ALICE, &since);
+    assert_eq!((told.len(), &told[0]["doc"]["n"]), (1, &json!(4)));
+    // Of the branches, those that alice may read: the document, and the deletion of what she had.
+    assert_eq!(told[0]["changes"].as_array().unwrap().len(), 2, "{told:?}");
+    replicate();
+    assert_eq!(server.get("/copy/a1").json()["n"], 4);
+
+    // By every way to write.
+    let since = position();
+    let bulk = json!({"docs": [{"_id": "a1", "_rev": revision(&server, "a1"), "owner": "bob"}]});
+    assert_eq!(server.post("/notes/_bulk_docs", &bulk).json()[0]["ok"], true);
+    let transaction = json!({"docs": [{"_id": "a2", "_rev": revision(&server, "a2"), "owner": "bob"}]});
+    assert_eq!(server.post("/notes/_transact", &transaction).status, 201);
+    let patched = server.ask_as(crate::client::ADMIN, "PATCH", "/notes/public", Some(&json!({"public": false})));
+    assert_eq!(patched.status, 201);
+    let old = revision(&server, "a3");
+    let hashes = ["0123456789abcdef0123456789abcdef", old.split_once('-').unwrap().1];
+    let next = json!({"_id": "a3", "_rev": format!("2-{}", hashes[0]), "owner": "bob",
+        "_revisions": {"start": 2, "ids": hashes}});
+    assert_eq!(server.post("/notes/_bulk_docs", &json!({"new_edits": false, "docs": [next]})).json(), json!([]));
+    let told = changes(ALICE, &since);
+    assert_eq!(ids(&json!(told), "id"), ["a1", "a2", "public", "a3"]);
+    assert!(told.iter().all(|row| row["deleted"] == true));
+    replicate();
+    assert_eq!(server.get("/copy").json()["doc_count"], 0);
+    // The deletions are no conflicts of the documents.
+    assert_eq!(server.get("/notes/a2?conflicts=true").json().get("_conflicts"), None);
+    assert_eq!(server.alice("GET", "/notes", None).json()["doc_count"], 0);
+    // One that was not applied takes nothing away.
+    let stale = json!({"_id": "hidden-3", "_rev": "1-00000000000000000000000000000000", "owner": "bob"});
+    assert_eq!(server.put("/notes/hidden-3", &stale).status, 409);
+    assert_eq!(server.get("/notes/hidden-3?deleted_conflicts=true").json().get("_deleted_conflicts"), None);
+}
+
 #[test]
 fn live_queries_and_waiting_feeds_obey_the_rule() {
     let server = server();
@@ -346,6 +453,9 @@ fn live_queries_and_waiting_feeds_obey_the_rule() {
         seen.extend(step(&mut sorted));
     }
     assert!(seen.contains(&"leave a1".to_owned()), "{seen:?}");
+    // A feed tells that the document is gone, once.
+    let next = feed.next_data();
+    assert_eq!((&next["id"], &next["deleted"]), (&json!("a1"), &json!(true)));
     let next = feed.next_data();
     assert_eq!((&next["id"], next.to_string().contains(MARK)), (&json!("hidden-1"), false));
     // A client that resumes is told the whole result, because changes would name documents that it never saw.
@@ -438,14 +548,15 @@ fn routes_that_have_no_restricted_form_are_refused() {
     let server = server();
     for (method, path) in [
         ("GET", "/notes/_design/views/_view/all"),
+        ("GET", "/notes/_design/views/_view/all?group=true"),
+        ("GET", "/notes/_design/views/_view/all?reduce=false&update=false"),
+        ("GET", "/notes/_design/views/_list/l/all"),
         ("GET", "/notes/_design/views"),
         ("POST", "/notes/_explain"),
         ("GET", "/notes/_paths"),
         ("GET", "/notes/_statistics"),
-        ("GET", "/notes/_history/a1"),
         ("GET", "/notes/_keys/names"),
         ("GET", "/notes/_local_docs"),
-        ("POST", "/notes/_prepare"),
         ("GET", "/notes/_subscribe?topic=a"),
         ("GET", "/notes/a1?as_of=1"),
         ("GET", "/notes/_watch?path=n"),

@@ -32,6 +32,7 @@ mod protocol;
 mod questions;
 mod rendering;
 mod replication;
+mod restricted_routes;
 mod revocation;
 mod roles;
 mod slow;

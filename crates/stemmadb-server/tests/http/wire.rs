@@ -252,6 +252,8 @@ fn requests(operation: Operation, hidden: &str, own: &str) -> Vec<Value> {
         Operation::Keep => vec![json!({"retention": {}})],
         Operation::Retention => vec![json!({})],
         Operation::SequenceAt => vec![json!({"at": 3})],
+        // The tests of functions are those of the client.
+        Operation::CallFunction => vec![json!({"name": "none", "input": 1})],
     }
 }
 
@@ -349,6 +351,28 @@ fn no_operation_leaks_hidden_documents() {
     assert_eq!(server.get("/notes/hidden-1").json(), before);
     assert_eq!(server.get("/notes/new").status, 404);
     assert_eq!(server.get("/notes/a2").json()["owner"], "alice");
+}
+
+/// A document's history has the revisions that the user may read.
+#[test]
+fn histories_have_the_visible_revisions() {
+    let (server, ..) = server();
+    let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
+    for body in [json!({"owner": "bob", "text": MARK}), json!({"owner": "alice", "n": 9})] {
+        let edit = json!({"op": "upsert", "id": "a1", "body": body});
+        assert_eq!(admin.ask(Operation::Edit, "notes", &edit).error, None);
+    }
+    let of_admin = admin.ask(Operation::Revisions, "notes", &json!({"id": "a1"})).rows;
+    let of_alice = alice.ask(Operation::Revisions, "notes", &json!({"id": "a1"})).rows;
+    assert!(of_admin.len() > of_alice.len() && of_alice.len() >= 2, "{of_admin:?} {of_alice:?}");
+    for row in &of_admin {
+        let at = json!({"id": "a1", "at": row["seq"]});
+        let read = alice.ask(Operation::DocumentAt, "notes", &at);
+        assert!(!read.text.contains(MARK), "{read:?}");
+    }
+    let missing = |id: &str| alice.ask(Operation::Revisions, "notes", &json!({ "id": id })).text.replace(id, "");
+    let mut missing = missing;
+    assert_eq!(missing("hidden-1"), missing("absent-1"));
 }
 
 /// Counts, figures and pages are those of the documents that the user may read.
@@ -480,6 +504,31 @@ fn writes_obey_the_rule() {
     let changes: BTreeSet<_> =
         changes.iter().map(|row| (row["id"].as_str().unwrap(), row["deleted"] == json!(true))).collect();
     assert_eq!(changes, [("y1", true), ("y2", true), ("y3", true)].into());
+}
+
+/// Changes and subscriptions tell that a document is gone, by whatever operation it was taken away.
+#[test]
+fn feeds_tell_that_a_document_is_gone() {
+    let (server, ..) = server();
+    let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
+    let last = alice.ask(Operation::Info, "notes", &json!({})).value["sequence"].clone();
+    let take = |id: &str| json!({"op": "update", "id": id, "merge": {"owner": "bob", "text": MARK}});
+    for (operation, arguments) in [
+        (Operation::Edit, take("a1")),
+        (Operation::Batch, json!({"steps": [{"op": "update", "id": "a2", "merge": {"n": 9}}, take("a2")]})),
+        (Operation::UpdateWhere, json!({"query": {"selector": {"_id": "a3"}}, "merge": {"owner": "bob"}})),
+    ] {
+        assert_eq!(admin.ask(operation, "notes", &arguments).error, None, "{arguments}");
+    }
+    for operation in [Operation::Changes, Operation::Subscribe] {
+        let told = alice.ask(operation, "notes", &json!({"since": last, "documents": true}));
+        assert!(!told.text.contains(MARK), "{told:?}");
+        let rows: Vec<_> = told.rows.iter().map(|row| (row["id"].as_str().unwrap(), &row["deleted"])).collect();
+        assert_eq!(rows, ["a1", "a2", "a3"].map(|id| (id, &json!(true))), "{operation:?}");
+        let read = json!({"id": "a1", "rev": told.rows[0]["rev"]});
+        let read = alice.ask(Operation::GetRevision, "notes", &read).value;
+        assert_eq!((&read["deleted"], &read["body"]), (&json!(true), &json!({"owner": "alice"})));
+    }
 }
 
 /// Streams end when the rule changes, also those that always have news.

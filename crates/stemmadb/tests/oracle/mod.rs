@@ -70,6 +70,12 @@ impl Oracle {
                 let counts_down = revisions.windows(2).all(|pair| pair[1].generation() + 1 == pair[0].generation());
                 if revisions.is_empty() || !counts_down { Err(ErrorKind::Invalid) } else { Ok(None) }
             }
+            Edit::Depart { replaced, .. } => {
+                let is_known = current.is_some_and(|document| document.parents.contains_key(replaced));
+                let is_leaf =
+                    current.is_some_and(|document| document.leaves().iter().any(|(leaf, _)| leaf == replaced));
+                if is_known && !is_leaf { Ok(Some(*replaced)) } else { Err(ErrorKind::Conflict) }
+            }
             Edit::Update { .. } => unreachable!("{NO_UPDATES}"),
             Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{NO_FILES}"),
         }
@@ -83,6 +89,9 @@ impl Oracle {
             }
             Edit::Insert { body, .. } | Edit::Replace { body, .. } | Edit::Upsert { body, .. } => {
                 (std::iter::once(revision).chain(parent).collect(), Body { deleted: false, value: body.clone() })
+            }
+            Edit::Depart { body, .. } => {
+                (std::iter::once(revision).chain(parent).collect(), Body { deleted: true, value: body.clone() })
             }
             Edit::Delete { .. } => {
                 let value = Value::Object(Default::default());

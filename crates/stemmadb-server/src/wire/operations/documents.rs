@@ -8,7 +8,7 @@ use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, write_document};
 use crate::auth::Restriction;
-use crate::documents::is_readable;
+use crate::documents::{OpenRevs, OpenedRevision, open_revs, visible_branches};
 
 pub(super) fn get(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
@@ -28,17 +28,22 @@ pub(super) fn readable(document: Option<Document>, restriction: Option<&Restrict
     }
 }
 
-/// A revision of a document, if the user may read it and the document's winning revision.
+/// A revision of a document, if the user may read it.
 pub(super) fn readable_revision(
     snapshot: &Snapshot,
     id: &str,
     revision: &Revision,
     restriction: Option<&Restriction>,
 ) -> Result<Option<Document>> {
-    if restriction.is_some() && !is_readable(snapshot, id, &snapshot.revisions(id)?, restriction)? {
-        return Ok(None);
+    if restriction.is_none() {
+        return Ok(snapshot.get_revision(id, revision)?);
     }
-    readable(snapshot.get_revision(id, revision)?, restriction)
+    let branches = visible_branches(snapshot, id, restriction)?;
+    let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![*revision]), false, restriction)?;
+    match opened.into_iter().next() {
+        Some(OpenedRevision::Document(document)) => Ok(Some(*document)),
+        _ => Ok(None),
+    }
 }
 
 pub(super) fn get_revision(call: &Call<'_>) -> Result<Vec<u8>> {

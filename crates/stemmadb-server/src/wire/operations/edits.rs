@@ -14,10 +14,7 @@ use crate::writes::{EditError, EditOutcome, WriteOptions, apply_edits};
 
 impl From<EditError> for WireError {
     fn from(error: EditError) -> Self {
-        match error {
-            EditError::Library(error) => error.into(),
-            EditError::Refused(failure) => failure.into(),
-        }
+        WireError(error.into())
     }
 }
 

@@ -11,6 +11,7 @@ use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, STREAM_CHECK, document_value};
 use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
+use crate::documents::readable_leaves;
 use crate::error::Failure;
 
 /// How often a stream without changes shows the client that the connection lives.
@@ -34,7 +35,7 @@ fn selector(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Option
     })
 }
 
-fn change_value(change: &Change) -> Result<Value> {
+fn change_value(served: &ServedDatabase, change: &Change, restriction: Option<&Restriction>) -> Result<Value> {
     let mut row = Object::new();
     row.insert("seq", change.sequence.get());
     row.insert("id", change.id.as_str());
@@ -43,7 +44,9 @@ fn change_value(change: &Change) -> Result<Value> {
         row.insert("deleted", true);
     }
     if change.leaves.len() > 1 {
-        row.insert("leaves", change.leaves.iter().map(|leaf| Value::from(leaf.to_string())).collect::<Vec<_>>());
+        let (snapshot, id) = (served.database().snapshot()?, change.id.as_str());
+        let leaves = readable_leaves(&snapshot, id, &change.leaves, restriction)?;
+        row.insert("leaves", leaves.iter().map(|leaf| Value::from(leaf.to_string())).collect::<Vec<_>>());
     }
     if let Some(document) = &change.document {
         row.insert("document", document_value(document, &document.attachments()?)?);
@@ -68,12 +71,12 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
         changes = changes.paths(patterns)?;
     }
     if let Some(selector) = selector(call, restriction.as_ref())? {
-        changes = changes.selector(&selector)?;
+        changes = changes.selector(&selector)?.departures(restriction.is_some());
     }
     let last = changes.last_sequence();
     let mut rows = RowStream::new(call);
     for change in changes.run() {
-        rows.add_value(&change_value(&change?)?)?;
+        rows.add_value(&change_value(&served, &change?, restriction.as_ref())?)?;
     }
     Ok(rows.finish(&[("last", last.get().into())]))
 }
@@ -133,7 +136,7 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
         subscription = subscription.paths(patterns)?;
     }
     if let Some(selector) = selector(call, restriction.as_ref())? {
-        subscription = subscription.selector(&selector)?;
+        subscription = subscription.selector(&selector)?.departures(restriction.is_some());
     }
     call.release_reading();
     let mut rows = RowStream::new(call);
@@ -142,10 +145,10 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
         let next = subscription.next_within(STREAM_CHECK)?;
         heartbeat.check(call, &served, RightsOf::Changes, restriction.as_ref())?;
         let Some(change) = next else { continue };
-        rows.add_value(&change_value(&change)?)?;
+        rows.add_value(&change_value(&served, &change, restriction.as_ref())?)?;
         // What is there already is sent together.
         while let Some(change) = subscription.next_within(Duration::ZERO)? {
-            rows.add_value(&change_value(&change)?)?;
+            rows.add_value(&change_value(&served, &change, restriction.as_ref())?)?;
         }
         rows.send()?;
         heartbeat.sent = Instant::now();

@@ -6,6 +6,7 @@ mod documents;
 mod edits;
 mod feeds;
 mod files;
+mod functions;
 mod keys;
 mod past;
 mod queries;
@@ -78,5 +79,6 @@ pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
         Operation::Keep => past::keep(call),
         Operation::Retention => past::retention(call),
         Operation::SequenceAt => past::sequence_at(call),
+        Operation::CallFunction => functions::call(call),
     }
 }

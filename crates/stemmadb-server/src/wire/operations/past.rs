@@ -9,18 +9,34 @@ use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, document_value};
-use super::documents::reply;
+use super::documents::{readable, reply};
+use crate::auth::Restriction;
+use crate::directory::ServedDatabase;
+use crate::documents::is_readable;
 
 fn document(document: &Document) -> Result<Value> {
     document_value(document, &document.attachments()?)
 }
 
+/// Whether the user may read the winning revision of a document.
+fn may_read(served: &ServedDatabase, id: &str, restriction: Option<&Restriction>) -> Result<bool> {
+    let snapshot = served.database().snapshot()?;
+    Ok(restriction.is_none() || is_readable(&snapshot, id, &snapshot.revisions(id)?, restriction)?)
+}
+
 /// Streams the stored revisions of a document, the newest first.
 pub(super) fn revisions(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
-    let served = call.open(RightsOf::History, Some(id))?;
+    let (served, restriction) = call.open_restricted(RightsOf::History, Some(id))?;
     let mut rows = RowStream::new(call);
+    if !may_read(&served, id, restriction.as_ref())? {
+        return Err(Error::not_found(format!("there is no document `{id}`, and there was none")).into());
+    }
     for revision in served.database().history().revisions(id)? {
+        // Revisions that the user may not read are left out.
+        if restriction.as_ref().map_or(Ok(false), |restriction| restriction.allows(&revision.document).map(|is| !is))? {
+            continue;
+        }
         let mut row = Object::new();
         row.insert("document", document(&revision.document)?);
         row.insert("seq", revision.sequence.get());
@@ -37,8 +53,10 @@ pub(super) fn revisions(call: &Call<'_>) -> Result<Vec<u8>> {
 
 pub(super) fn document_at(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
-    let served = call.open(RightsOf::History, Some(id))?;
-    reply(call, served.database().history().document_at(id, call.point("at")?)?)
+    let (served, restriction) = call.open_restricted(RightsOf::History, Some(id))?;
+    let document = served.database().history().document_at(id, call.point("at")?)?;
+    let is_readable = may_read(&served, id, restriction.as_ref())?;
+    reply(call, readable(document.filter(|_| is_readable), restriction.as_ref())?)
 }
 
 /// Streams the documents that differ between two states.

@@ -1,10 +1,7 @@
 //! Transactions: checks and edits, updates of all documents that match, and batches whose steps use earlier results.
 
-use std::cell::Cell;
-
 use stemmadb::{
-    Aggregation, Attempt, Document, DocumentId, Edit, Error, Find, Object, Patch, Query, Revision, Selector, Value,
-    all_of, field,
+    Aggregation, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of, field,
 };
 
 use super::super::call::{Call, revision};
@@ -12,13 +9,11 @@ use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
 use super::super::rights::RightsOf;
 use super::super::rows::{document_value, group_value};
-use super::documents::readable;
 use super::edits::{open, parse_edit, parse_patch};
 use crate::auth::Restriction;
-use crate::design::Validators;
 use crate::directory::ServedDatabase;
 use crate::documents::COUNT_MAX;
-use crate::writes::{WriteOptions, needs_validation, prepare_edits, resolve};
+use crate::writes::{Editing, WriteOptions, edit_optimistically};
 
 /// The most documents that the steps of a batch return: they are stored with the batch's write key.
 const BATCH_ROWS_MAX: u64 = 1000;
@@ -44,66 +39,18 @@ fn once(
     {
         return Ok(call.reply(&result));
     }
-    let writes_design = Cell::new(false);
-    let database = served.database().with_durability(options.durability);
-    let result = options.validator.user.writing(|| {
-        database.optimistic(|attempt| {
-            let mut editing = Editing { attempt, served, options, readable, writes_design: &writes_design };
-            let result = work(&mut editing)?;
-            if let Some(key) = &key {
-                attempt.put_local(&lanes::record_id(key), &lanes::record(key, &result))?;
-            }
-            Ok(result)
-        })
+    let result = edit_optimistically(served, options, readable, |editing| {
+        let result = work(editing)?;
+        if let Some(key) = &key {
+            editing.put_local(&lanes::record_id(key), &lanes::record(key, &result))?;
+        }
+        Ok(result)
     })?;
     drop(lane);
-    if writes_design.get() {
-        served.extension::<Validators>().invalidate();
-    }
     if let Some(key) = &key {
         lanes.note(served.database(), key);
     }
     Ok(call.reply(&result))
-}
-
-/// An attempt at a transaction whose edits are validated, and which reads what the user may read.
-struct Editing<'a, 'b> {
-    attempt: &'a mut Attempt<'b>,
-    served: &'a ServedDatabase,
-    options: &'a WriteOptions,
-    readable: Option<&'a Restriction>,
-    writes_design: &'a Cell<bool>,
-}
-
-impl Editing<'_, '_> {
-    /// Reads a document.
-    fn get(&mut self, id: &str) -> LibraryResult<Option<Document>> {
-        readable(self.attempt.get(id)?, self.readable).map_err(|error| error.0)
-    }
-
-    /// Runs a query.
-    fn find(&mut self, query: Query) -> LibraryResult<Find> {
-        self.attempt.find(match self.readable {
-            Some(readable) => query.within(readable.selector()),
-            None => query,
-        })
-    }
-
-    /// Validates and applies an edit.
-    fn edit(&mut self, edit: Edit) -> LibraryResult<Revision> {
-        self.writes_design.set(self.writes_design.get() || edit.id().is_design());
-        if !needs_validation(self.served, std::slice::from_ref(&edit), &self.options.validator) {
-            return self.attempt.edit(edit);
-        }
-        // As this attempt sees the document.
-        let (attempt, validator) = (&mut *self.attempt, &self.options.validator);
-        let edit = resolve(self.served, edit, validator, |id| attempt.get(id));
-        let edit = edit.map_err(|error| WireError::from(error).0)?;
-        let refused = |failure: crate::error::Failure| WireError::from(failure).0;
-        let prepared = prepare_edits(self.served, vec![edit], self.options).map_err(refused)?;
-        let edit = prepared.into_iter().next().ok_or_else(|| Error::internal("an edit has no result"))?;
-        self.attempt.edit(edit.map_err(|error| WireError::from(error).0)?)
-    }
 }
 
 /// Applies all edits or none, if all checks hold; the result is the revisions.
@@ -166,11 +113,7 @@ pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
         return once(call, &served, &options, readable, |editing| run_steps(call, editing, &steps));
     }
     let options = call.write_options(None);
-    let result = served.database().optimistic(|attempt| {
-        let writes_design = &Cell::new(false);
-        let mut editing = Editing { attempt, served: &served, options: &options, readable, writes_design };
-        run_steps(call, &mut editing, &steps)
-    })?;
+    let result = edit_optimistically(&served, &options, readable, |editing| run_steps(call, editing, &steps))?;
     Ok(call.reply(&result))
 }
 
@@ -280,11 +223,7 @@ impl Step {
                 let aggregation = arguments.get("aggregation");
                 let aggregation = aggregation.ok_or_else(|| Error::invalid("the argument `aggregation` is missing"))?;
                 let aggregation = Aggregation::parse(aggregation)?.cancelled_by(&call.running.cancellation);
-                let aggregation = match editing.readable {
-                    Some(readable) => aggregation.narrowed(readable.selector()),
-                    None => aggregation,
-                };
-                let groups = editing.attempt.aggregate(&aggregation)?;
+                let groups = editing.aggregate(aggregation)?;
                 let rows = groups.into_iter().map(|group| take_row().map(|()| group_value(group)));
                 rows.collect()
             }

@@ -1,0 +1,94 @@
+//! A server with functions of the program.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Server;
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use crate::functions::{FunctionContext, Functions};
+
+/// A server that is not started yet. Made by [`Server::builder`].
+pub struct ServerBuilder {
+    config: Config,
+    functions: Functions,
+    /// The first function that could not be added.
+    failure: Option<Failure>,
+}
+
+impl Server {
+    /// A server with functions of the program, which clients call over HTTP (`POST /{db}/_function/{name}`) and the
+    /// wire protocol (`database.call` of the crate `stemmadb-client`).
+    ///
+    /// ```no_run
+    /// # async fn example() -> stemmadb_server::Result<()> {
+    /// use stemmadb::field;
+    /// use stemmadb_server::{Config, Server};
+    ///
+    /// let server = Server::builder(Config::new("databases"))
+    ///     .function("books_before", |context, year: u32| context.find(field("year").lt(year)).count())
+    ///     .start()
+    ///     .await?;
+    /// # server.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(config: Config) -> ServerBuilder {
+        ServerBuilder { config, functions: Functions::default(), failure: None }
+    }
+}
+
+impl ServerBuilder {
+    /// Adds a function. Its input and output are JSON, converted by serde; input that does not fit is refused with 400
+    /// (`Invalid`) before it is called. Errors reach the caller by their kinds, as those of other requests.
+    ///
+    /// Members of the database may call it, also those whom an access rule restricts: what it reads and writes by the
+    /// context is limited to what the caller may do. At most 64 calls run at the same time; a call has no time limit
+    /// of its own, but its queries have that of the server (`limits.query_time`).
+    #[must_use]
+    pub fn function<I, O>(
+        mut self,
+        name: &str,
+        function: impl Fn(&FunctionContext, I) -> stemmadb::Result<O> + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+    {
+        if let Err(failure) = self.functions.add(name, function) {
+            self.failure.get_or_insert(failure);
+        }
+        self
+    }
+
+    /// Starts the server; see [`Server::start`].
+    ///
+    /// # Errors
+    /// Those of [`Server::start`]; 400 if the name of a function is malformed or not unique.
+    pub async fn start(self) -> Result<Server> {
+        let (config, functions) = self.checked()?;
+        if config.administrator.is_none() && !config.address.ip().is_loopback() {
+            return Err(Failure::bad_request(format!(
+                "{} can be reached from other machines: name an administrator first",
+                config.address
+            )));
+        }
+        Server::open(config, functions, true).await
+    }
+
+    /// Opens the directory without listening; see [`Server::mounted`].
+    ///
+    /// # Errors
+    /// Those of [`Server::mounted`]; 400 if the name of a function is malformed or not unique.
+    pub async fn mounted(self) -> Result<Server> {
+        let (config, functions) = self.checked()?;
+        Server::open(config, functions, false).await
+    }
+
+    fn checked(self) -> Result<(Config, Functions)> {
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => Ok((self.config, self.functions)),
+        }
+    }
+}
