@@ -258,7 +258,8 @@ fn background_replication_continues_when_the_server_is_back() {
     let status = push.stop();
     assert!(matches!(status.state, ReplicationState::Stopped), "{status:?}");
     // All revisions once: 240 documents with 20 conflicts, and those of this test in both directions.
-    assert!(status.stats.written_count >= 260 + 7, "{status:?}");
+    // A write whose answer was cut off is not counted: at most two documents in each round.
+    assert!(status.stats.written_count >= 260 + 7 - 2 * 6, "{status:?}");
     proxy.close();
     let status = pull.stop();
     assert!(matches!(status.state, ReplicationState::Stopped), "{status:?}");
