@@ -563,3 +563,100 @@ fn encrypted_database_in_memory_works() {
     assert!(db.maintenance().check().unwrap().is_sound());
     assert!(content(&db).unwrap().ends_with("true"));
 }
+
+/// CRC32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+/// The bytes of the header of a frame of an encrypted segment, whose last four are its checksum.
+const FRAME_HEADER_BYTES: usize = 56;
+
+/// The checksum of the frame header at `offset`, as docs/format.md has it.
+fn header_checksum(segment: &[u8], offset: usize) -> [u8; 4] {
+    let header = &segment[offset..offset + FRAME_HEADER_BYTES - 4];
+    let place = u32::try_from(offset).unwrap().to_be_bytes();
+    crc32c(&[&segment[16..32], &segment[12..16], &place, header].concat()).to_be_bytes()
+}
+
+#[test]
+fn changed_frame_header_with_a_right_checksum_is_told() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open_with(&path, encrypted(1))?;
+    for number in 0..5 {
+        db.insert(&number.to_string(), &json!({"n": number}))?;
+    }
+    db.close()?;
+    let log = path.join("log");
+    let mut names: Vec<_> = log.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let name = names.iter().find(|name| std::fs::read(name).unwrap().starts_with(b"stemmlog")).unwrap();
+    let written = std::fs::read(name).unwrap();
+    let (mut offset, mut changed_count) = (64, 0);
+    while let Some(head) = written.get(offset..offset + 4).map(|head| u32::from_be_bytes(head.try_into().unwrap())) {
+        if head == 0 {
+            break;
+        }
+        let checksum = offset + FRAME_HEADER_BYTES - 4..offset + FRAME_HEADER_BYTES;
+        assert_eq!(written[checksum.clone()], header_checksum(&written, offset), "the format is another one");
+        if head >> 30 == 1 {
+            let mut changed = written.clone();
+            // A microsecond later or earlier.
+            changed[offset + 23] ^= 1;
+            let right = header_checksum(&changed, offset);
+            changed[checksum].copy_from_slice(&right);
+            std::fs::write(name, &changed).unwrap();
+            let is_told = Database::open_with(&path, encrypted(1)).and_then(|db| {
+                let report = db.maintenance().check()?;
+                db.close()?;
+                Ok(!report.damages.is_empty())
+            });
+            assert!(is_told.unwrap_or(true), "the frame at {offset} has another commit time, and nothing tells it");
+            std::fs::write(name, &written).unwrap();
+            changed_count += 1;
+        }
+        offset += (FRAME_HEADER_BYTES + (head & 0x3fff_ffff) as usize).next_multiple_of(8);
+    }
+    assert!(changed_count >= 5, "{changed_count} frames");
+    Ok(())
+}
+
+#[test]
+fn exchanged_contents_are_told() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open_with(&path, encrypted(1))?;
+    let contents = [1, 2].map(|byte| vec![byte; 100_000]);
+    for (id, content) in ["a", "b"].iter().zip(&contents) {
+        let revision = db.insert(id, &json!({}))?;
+        db.files().attach(id, &revision, "file", "text/plain", &content[..])?;
+    }
+    db.close()?;
+    let mut directories = vec![path.clone()];
+    let mut files = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in directory.read_dir().unwrap().flatten() {
+            let length = entry.metadata().unwrap().len();
+            match entry.file_type().unwrap().is_dir() {
+                true => directories.push(entry.path()),
+                false if (100_000..110_000).contains(&length) => files.push(entry.path()),
+                false => {}
+            }
+        }
+    }
+    let [first, second] = &files[..] else { panic!("{files:?}") };
+    let aside = path.join("aside");
+    std::fs::rename(first, &aside).unwrap();
+    std::fs::rename(second, first).unwrap();
+    std::fs::rename(&aside, second).unwrap();
+    let db = Database::open_with(&path, encrypted(1))?;
+    for id in ["a", "b"] {
+        let mut bytes = Vec::new();
+        let read = db.files().open(id, "file").map(|file| std::io::Read::read_to_end(&mut file.unwrap(), &mut bytes));
+        assert!(!matches!(read, Ok(Ok(_))), "`{id}` has the content of the other one");
+    }
+    assert!(!db.maintenance().check()?.damages.is_empty());
+    Ok(())
+}

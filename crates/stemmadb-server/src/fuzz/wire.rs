@@ -225,6 +225,8 @@ impl FuzzedServer {
                     Ok(0) => break,
                     Ok(count) => buffer.add(count),
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                    // A fuzzer's timer sends signals.
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(_) if answers.len() < answer_count => {}
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && !has_ended => {
                         has_ended = true;
