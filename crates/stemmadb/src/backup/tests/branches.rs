@@ -112,6 +112,15 @@ fn shared_files_keep_their_bytes() {
     let is_shared =
         |kind: &str| branched.iter().any(|(name, (_, count))| name.to_string_lossy().contains(kind) && *count > 1);
     assert!(is_shared(".log") && is_shared(".run") && is_shared("blobs"), "{branched:?}");
+    // A branch of the past shares files as well, and ends its log in a copy.
+    let bytes_of =
+        |name: &str| -> BTreeMap<_, _> { hashes(name).into_iter().map(|(name, (hash, _))| (name, hash)).collect() };
+    let original = bytes_of("db");
+    db.maintenance().branch(path("older"), At::Sequence(Sequence::new(sequence(&db).get() / 2))).unwrap();
+    assert!(hashes("older").values().any(|(_, count)| *count > 1));
+    for (name, hash) in original {
+        assert!(std::fs::read(&name).is_ok_and(|bytes| blake3::hash(&bytes) == hash), "{name:?}");
+    }
     let (backed_up, expected) = (hashes("backups"), content(&db));
     let branch = Database::open_with(path("branch"), options()).unwrap();
     assert_eq!(content(&branch), expected);

@@ -106,6 +106,30 @@ fn verification_names_every_damaged_file() {
     assert_eq!(content(&restored(&target, At::Latest).unwrap().1), content(&db));
 }
 
+/// Nobody knows which files a damaged manifest lists, so that none is deleted.
+#[test]
+fn files_of_a_damaged_manifest_are_kept() {
+    let mut random = Random::new(25);
+    let (disk, target_disk) = (FaultVfs::new(1), FaultVfs::new(2));
+    let (db, target) = (open(&disk), target(&target_disk));
+    let change = |random: &mut Random| {
+        (0..80).for_each(|_| write(&db, random));
+        db.maintenance().compact().unwrap();
+    };
+    change(&mut random);
+    back_up_to(&db, &target).unwrap();
+    let expected = content(&db);
+    change(&mut random);
+    let of_first = manifest::Manifest::read(&target, 1).unwrap();
+    target_disk.damage(&manifest::name_of(1), |bytes| bytes[30] ^= 1);
+    let report = back_up_to(&db, &target).unwrap();
+    let newest = manifest::Manifest::read(&target, report.number).unwrap();
+    assert!(!newest.has_all_files_of(&of_first), "the newest backup needs all files, too");
+    target_disk.damage(&manifest::name_of(1), |bytes| bytes[30] ^= 1);
+    assert!(verify(&target).unwrap().is_sound());
+    assert_eq!(content(&restored(&target, At::Backup(1)).unwrap().1), expected);
+}
+
 fn length(disk: &FaultVfs, name: &str) -> u64 {
     disk.content(&format!("files/{name}")).unwrap().len() as u64
 }
