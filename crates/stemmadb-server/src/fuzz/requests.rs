@@ -115,15 +115,26 @@ pub fn requests(data: &[u8]) {
         },
     };
     thread_local! {
-        static SERVED: RefCell<Option<FuzzedServer>> = const { RefCell::new(None) };
+        static SERVED: RefCell<KeptServer> = const { RefCell::new(KeptServer(None)) };
     }
-    SERVED.with_borrow_mut(|served| {
+    SERVED.with_borrow_mut(|KeptServer(served)| {
         let mut fresh =
             served.take().filter(|served| served.count < REQUESTS_PER_SERVER).unwrap_or_else(FuzzedServer::start);
         fresh.count += 1;
         check(&request, &fresh.ask(&request, TIMEOUT));
         *served = Some(fresh);
     });
+}
+
+/// The server of a thread. It is ended on another one, because the other values of a thread that ends are gone.
+struct KeptServer(Option<FuzzedServer>);
+
+impl Drop for KeptServer {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.take() {
+            std::thread::spawn(move || drop(server)).join().expect("the server ends");
+        }
+    }
 }
 
 /// A server, and the number of requests it has handled.
