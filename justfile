@@ -18,6 +18,40 @@ dist:
     objcopy --only-keep-debug target/dist/stemma target/dist/stemma.debug
     objcopy --strip-all --add-gnu-debuglink=target/dist/stemma.debug target/dist/stemma
 
+# The command as one static binary, checked in an empty root directory; needs musl-gcc (`apt-get install musl-tools`).
+static:
+    .ci/static
+
+# The command for ARM64, which is only built: `apt-get install gcc-aarch64-linux-gnu` for the linker and C compiler.
+arm64:
+    rustup target add aarch64-unknown-linux-gnu
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        cargo build --locked --release --target aarch64-unknown-linux-gnu --package stemmadb-cli
+
+# The Debian package of the static binary; needs `cargo install cargo-deb --locked`.
+deb:
+    .ci/deb
+
+# The Debian package is also installed, used and removed; needs root.
+nightly-deb:
+    .ci/deb --install
+
+# Lints of the Node package, and its tests from an installed package.
+node:
+    cd crates/stemmadb-node && cargo fmt --check && cargo clippy --locked -- -D warnings
+    cargo test -p stemmadb-cli --locked --test packaging -- --nocapture node
+
+# Lints of the Python package, and its tests from an installed wheel.
+python:
+    cd crates/stemmadb-python && cargo fmt --check && cargo clippy --locked -- -D warnings
+    cargo test -p stemmadb-cli --locked --test packaging -- --nocapture python
+
+# Benchmark of the Python package beside other embedded databases, and beside the Rust library. `python` is an
+# interpreter with the wheel and with pandas; those of tinydb, dataset, sqlite-utils and mongita that it has are compared.
+bench-python python="python3" *options:
+    cd crates/stemmadb-python && {{python}} bench/compare.py {{options}} \
+        --rust "$(cargo run --quiet --locked --release --example figures)"
+
 # Tests of the benchmark program; they need Go and PostgreSQL 15.
 test-bench:
     cargo test -p stemmadb-bench --locked
@@ -61,7 +95,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
@@ -165,6 +199,11 @@ nightly-soak seconds="3600":
 # Feeds and live queries, this many of each, while documents are written; prints processor time, threads and memory.
 nightly-feeds feeds="9900" writes="60000" rate="1000":
     STEMMA_FEEDS={{feeds}} STEMMA_FEED_WRITES={{writes}} STEMMA_FEED_RATE={{rate}} cargo test --release -p stemmadb-cli --test network thousands_of_feeds -- --nocapture
+
+# QUIC beside TCP, both encrypted, in networks that delay and lose packets; prints tables. Needs root.
+lossy-network:
+    cargo build --release -p stemmadb-client --features quic,tokio --example lossy_network
+    for network in "0 0" "10 0" "10 1" "50 0" "50 2"; do set -- $network; printf '\n%s ms each way, %s %% lost\n\n' $1 $2; unshare --net .ci/lossy-network --delay $1 --loss $2 -- target/release/examples/lossy_network; done
 
 # Many databases in one server, some of them in constant use; prints memory, descriptors and the time to start.
 nightly-databases databases="10000" used="100" descriptors="1024":

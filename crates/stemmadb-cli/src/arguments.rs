@@ -30,7 +30,7 @@ pub(crate) use keys::{Key, KeyCommand, KeyState, ListKeys, SetKey};
 pub(crate) use mirror::Mirror;
 pub(crate) use replicate::Replicate;
 pub(crate) use salvage::Salvage;
-pub(crate) use serve::Serve;
+pub(crate) use serve::{Console, Serve};
 pub(crate) use update::{Delete, Update};
 pub(crate) use view::{View, ViewQuery, ViewUpdate};
 
@@ -244,12 +244,21 @@ pub(crate) enum Command {
     ///
     /// Implements the CouchDB protocol, for PouchDB and other CouchDB clients. Runs until interrupted.
     Serve(Serve),
+    /// Look at a database in a browser
+    ///
+    /// Serves the web console for one database of this machine until interrupted, and prints its address.
+    Console(Console),
     /// Print a completion script for a shell
     ///
     /// For bash, add `source <(stemma completions bash)` to ~/.bashrc. For fish, run `stemma completions fish >
     /// ~/.config/fish/completions/stemma.fish`. For zsh, write it to a file named _stemma in a directory of $fpath.
     #[command(hide = true)]
     Completions(Completions),
+    /// Write manual pages into a directory
+    ///
+    /// One for the command and one for each of its subcommands, for packages of distributions.
+    #[command(hide = true)]
+    Manual(Manual),
     /// Start an interactive shell
     ///
     /// Accepts the same commands without the database argument, with history and completion. Creates the database if it
@@ -262,6 +271,13 @@ pub(crate) enum Command {
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// The arguments of `stemma manual`.
+#[derive(Debug, Args)]
+pub(crate) struct Manual {
+    /// The directory, which must exist
+    pub(crate) directory: std::path::PathBuf,
 }
 
 /// How durable a write is when it is acknowledged.
@@ -725,7 +741,7 @@ mod tests {
     fn short_help_fits_one_screen() {
         let mut command = Arguments::command().term_width(100);
         command.build();
-        assert!(command.render_help().to_string().lines().count() <= 53);
+        assert!(command.render_help().to_string().lines().count() <= 54);
         // `help` lists all commands again.
         for subcommand in command.get_subcommands_mut().filter(|subcommand| subcommand.get_name() != "help") {
             let help = subcommand.render_help().to_string();

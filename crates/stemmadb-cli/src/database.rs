@@ -34,7 +34,7 @@ use crate::output::Printable;
 use crate::progress::Progress;
 pub(crate) use attachments::AttachmentReader;
 pub(crate) use backup::{check_restore, list_backups, post, restore, state, verify_backups};
-pub(crate) use encryption::{KeySource, decrypt, encrypt, use_key};
+pub(crate) use encryption::{KeySource, decrypt, encrypt, key_file, use_key};
 pub(crate) use indexes::NewIndex;
 pub(crate) use keys::KeyValue;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};

@@ -1,9 +1,23 @@
-//! The systemd unit and the Containerfile use existing flags and settings, verified with the built command.
+//! The systemd unit and the Containerfile use existing flags and settings, verified with the built command; the Python
+//! wheel and the Node package are built and tested.
+
+#[path = "packaging/node.rs"]
+mod node;
+#[path = "packaging/python.rs"]
+mod python;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stemmadb_server::settings::settings;
+
+/// Returns what a command printed, as the error if it failed.
+fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    if output.status.success() { Ok(printed) } else { Err(format!("{command:?}: {}\n{printed}", output.status)) }
+}
 
 fn packaging(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(file);
@@ -109,7 +123,8 @@ fn container_uses_existing_variables() {
     let entry = file.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
     let entry: Vec<String> =
         entry.trim_matches(['[', ']']).split(", ").map(|word| word.trim_matches('"').to_owned()).collect();
-    assert_eq!(entry, ["stemma", "serve", "/var/lib/stemma"]);
+    assert_eq!(entry, ["/usr/bin/stemma", "serve", "/var/lib/stemma"]);
+    assert!(file.contains(" /image/usr/bin/stemma ") && file.contains("\nCOPY --from=build /image /\n"), "{file}");
     let effective = machine.effective_settings(&["serve".to_owned(), "databases".to_owned()], &environment);
     assert!(has_setting(&effective, "listen = \"0.0.0.0:5984\"", "STEMMA_LISTEN"), "{effective}");
     assert!(has_setting(&effective, "format = \"json\"", "STEMMA_LOG_FORMAT"), "{effective}");

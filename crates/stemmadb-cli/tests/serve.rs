@@ -54,6 +54,8 @@ fn prints_address_and_durability_and_stops_on_sigterm() {
         let mut server = Running::start(arguments, &[("STEMMA_ADMIN_PASSWORD", "secret")]);
         let line = server.line_with("listening on");
         assert!(line.contains(&format!("durability: {durability}")), "{line}");
+        let console = server.line_with("console: ");
+        assert!(console.contains(&format!("http://{}/_console/", address(&line))), "{console}");
         let mut stream = TcpStream::connect(address(&line)).unwrap();
         stream.write_all(b"GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut response = String::new();
@@ -63,6 +65,66 @@ fn prints_address_and_durability_and_stops_on_sigterm() {
         assert!(status.success());
         assert_eq!(server.child.wait().unwrap().code(), Some(0));
     }
+}
+
+/// The response to a request on a connection of its own.
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    String::from_utf8_lossy(&response).into_owned()
+}
+
+#[test]
+fn console_serves_one_database_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let temporary = directory.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let stemma = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stemma"));
+        command.args(arguments).current_dir(directory.path()).env("TMPDIR", &temporary).stdin(Stdio::null());
+        command
+    };
+    assert!(stemma(&["put", "Library.stemma", "solaris", "{}"]).output().unwrap().status.success());
+    let mut child = stemma(&["console", "Library.stemma"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let (host, password) = line.trim().split_once("/_console/#login=console:").unwrap();
+    let host = host.strip_prefix("http://").unwrap();
+    assert!(host.starts_with("127.0.0.1:"), "{line}");
+
+    let page = exchange(host, "GET /_console/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("app.js"), "{page}");
+    let anonymous = exchange(host, "GET /library HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(anonymous.starts_with("HTTP/1.1 401"), "{anonymous}");
+    let body = format!("{{\"name\": \"console\", \"password\": \"{password}\"}}");
+    let login = exchange(
+        host,
+        &format!(
+            "POST /_session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+            Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ),
+    );
+    let cookie = login.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    let ask = |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: {cookie}\r\n\r\n");
+        exchange(host, &head)
+    };
+    assert!(ask("/_all_dbs").ends_with("[\"library\"]\n"), "{}", ask("/_all_dbs"));
+    assert!(ask("/library").contains("\"doc_count\":1"), "{}", ask("/library"));
+
+    let busy = stemma(&["console", "Library.stemma"]).output().unwrap();
+    assert!(!busy.status.success() && busy.stdout.is_empty(), "{busy:?}");
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(temporary.read_dir().unwrap().count(), 0, "the temporary directory is removed");
+    let kept = stemma(&["count", "Library.stemma"]).output().unwrap();
+    assert!(kept.status.success(), "{kept:?}");
+    let missing = stemma(&["console", "nothing.stemma"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
 }
 
 #[test]

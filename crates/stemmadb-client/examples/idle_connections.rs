@@ -1,4 +1,5 @@
-//! Measures what idle connections cost a server: memory and threads of the process, while thousands are open.
+//! Measures what connections cost a server while thousands are open: memory and threads of the process while they are
+//! idle, requests a second and the slowest answer while all of them ask at once.
 //!
 //! `cargo run --release -p stemmadb-client --example idle_connections -- 10000`. The clients are sockets of the same
 //! process, which hold no memory of it besides.
@@ -9,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use stemmadb_server::{Config, Server, Wire};
 use stemmadb_wire::{Credentials, Encoding, FrameKind, Hello, VERSION, write_frame};
+
+/// How often all connections ask at once.
+const ROUNDS: usize = 50;
 
 /// A line of `/proc/self/status` in its unit: KiB or a number.
 fn status(name: &str) -> u64 {
@@ -29,9 +33,17 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
 
 /// Pings and waits for the answer, whatever precedes it.
 fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
+    ping(stream)?;
+    await_pong(stream)
+}
+
+fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     write_frame(&mut bytes, FrameKind::Ping, 7, |_| ());
-    stream.write_all(&bytes)?;
+    stream.write_all(&bytes)
+}
+
+fn await_pong(stream: &mut TcpStream) -> std::io::Result<()> {
     let (mut seen, mut buffer) = (Vec::new(), [0; 512]);
     while !seen.windows(5).any(|window| window == [FrameKind::Pong as u8, 7, 0, 0, 0]) {
         match stream.read(&mut buffer)? {
@@ -66,6 +78,16 @@ fn main() {
     let begun = Instant::now();
     streams.iter_mut().for_each(|stream| ask(stream).expect("an answer"));
     println!("each asks once: {:.0} us a request", begun.elapsed().as_secs_f64() * 1e6 / count as f64);
+    let (begun, mut slowest, mut threads_max) = (Instant::now(), Duration::ZERO, 0);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        streams.iter_mut().for_each(|stream| ping(stream).expect("a request"));
+        threads_max = threads_max.max(status("Threads") - threads);
+        streams.iter_mut().for_each(|stream| await_pong(stream).expect("an answer"));
+        slowest = slowest.max(begun.elapsed());
+    }
+    let rate = (ROUNDS * count) as f64 / begun.elapsed().as_secs_f64();
+    println!("all ask at once: {rate:.0} requests/s, slowest {} ms, {threads_max} threads more", slowest.as_millis());
     drop(streams);
     runtime.block_on(server.stop());
 }

@@ -3,7 +3,7 @@
 use stemmadb::{Document, Edit, Object, Query, Result, Revision, Selector, Value};
 use stemmadb_wire::Operation;
 
-use crate::convert::{edit_value, group_of, missing_field, object, optional_document, revision_of};
+use crate::convert::{document_or_null, edit_value, group_of, missing_field, object, revision_of};
 use crate::database::RemoteDatabase;
 
 /// A batch of steps that run in order in one transaction on the server, in one round trip. See
@@ -162,7 +162,7 @@ impl BatchResults {
     /// # Errors
     /// `Invalid` if the step does not read one document.
     pub fn document(&self, step: usize) -> Result<Option<Document>> {
-        optional_document(&self.database.shared.factory, self.result(step)?)
+        document_or_null(&self.database.shared.factory, self.result(step)?)
     }
 
     /// The documents that a step read.
@@ -171,7 +171,7 @@ impl BatchResults {
     /// `Invalid` if the step does not read several documents.
     pub fn documents(&self, step: usize) -> Result<Vec<Option<Document>>> {
         let rows = self.result(step)?.as_array().ok_or_else(|| missing_field("documents"))?;
-        rows.iter().map(|row| optional_document(&self.database.shared.factory, row)).collect()
+        rows.iter().map(|row| document_or_null(&self.database.shared.factory, row)).collect()
     }
 
     /// The key and the figures of each group that a step computed.

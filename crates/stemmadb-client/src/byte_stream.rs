@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use stemmadb::{Error, Result};
-use stemmadb_wire::Polling;
+use stemmadb_wire::SharedPolling;
 
 use crate::options::{ClientOptions, TlsTrust};
 use crate::url::Address;
@@ -41,7 +41,7 @@ pub(crate) struct ByteStream {
     /// Bytes that were received and not decrypted yet.
     received: Vec<u8>,
     read_timeout: Option<Duration>,
-    polling: Polling,
+    polling: SharedPolling,
 }
 
 /// The bytes read from the network at once, if they have to be decrypted.
@@ -105,7 +105,7 @@ impl ByteStream {
     }
 
     fn new(socket: Socket, tls: Option<Box<ClientConnection>>, options: &ClientOptions) -> Self {
-        let polling = Polling::new(options.poll_time);
+        let polling = SharedPolling::new(options.poll_time);
         ByteStream { socket, tls, received: Vec::new(), read_timeout: None, polling }
     }
 
@@ -222,11 +222,9 @@ impl ByteStream {
 
     /// Polls for a short time, then sleeps until bytes arrive or the deadline passes.
     fn receive_until(&mut self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
-        if self.polling.is_due() {
-            let (socket, polling) = (&self.socket, &mut self.polling);
-            if let Some(result) = polling.poll(|| socket.receive(buffer, RecvFlags::DONTWAIT)) {
-                return result;
-            }
+        let socket = &self.socket;
+        if let Some(result) = self.polling.poll(|| socket.receive(buffer, RecvFlags::DONTWAIT)) {
+            return result;
         }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -236,7 +234,10 @@ impl ByteStream {
             self.set_read_timeout(left)?;
             match self.socket.receive(buffer, RecvFlags::empty()) {
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-                result => return result,
+                result => {
+                    self.polling.note_received();
+                    return result;
+                }
             }
         }
     }

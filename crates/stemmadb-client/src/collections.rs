@@ -46,22 +46,45 @@ impl AnyDatabase {
     }
 }
 
+/// The methods that call those of the same names.
+macro_rules! forwarded {
+    ($database:ident) => {
+        fn get(&self, id: &str) -> Result<Option<Document>> {
+            $database::get(self, id)
+        }
+
+        fn edit(&self, edit: Edit) -> Result<Revision> {
+            $database::edit(self, edit)
+        }
+
+        fn find(&self, query: Query) -> Self::Find {
+            $database::find(self, query)
+        }
+
+        fn watch(&self, query: Query) -> Result<Self::Watch> {
+            $database::watch(self, query)
+        }
+
+        fn required_schemas(&self) -> Result<Vec<(String, Schema)>> {
+            self.schemas().list()
+        }
+
+        fn require_schema(&self, collection: &str, schema: Schema) -> Result<()> {
+            self.schemas().require(collection, schema)
+        }
+
+        fn create_index(&self, index: Index) -> Result<()> {
+            self.indexes().create(index)
+        }
+    };
+}
+
 impl CollectionDatabase for RemoteDatabase {
     type Find = RemoteFind;
     type Subscription = RemoteSubscription;
     type Watch = RemoteWatch;
 
-    fn get(&self, id: &str) -> Result<Option<Document>> {
-        RemoteDatabase::get(self, id)
-    }
-
-    fn edit(&self, edit: Edit) -> Result<Revision> {
-        RemoteDatabase::edit(self, edit)
-    }
-
-    fn find(&self, query: Query) -> RemoteFind {
-        RemoteDatabase::find(self, query)
-    }
+    forwarded!(RemoteDatabase);
 
     fn edit_found(&self, query: Query, edit: &mut dyn FnMut(&[DocumentId]) -> Result<Edit>) -> Result<()> {
         self.optimistic(|tx| {
@@ -77,22 +100,6 @@ impl CollectionDatabase for RemoteDatabase {
 
     fn subscribe_to(&self, since: Sequence, selector: &Selector) -> Result<RemoteSubscription> {
         self.subscribe(since).documents(true).selector(selector)
-    }
-
-    fn watch(&self, query: Query) -> Result<RemoteWatch> {
-        RemoteDatabase::watch(self, query)
-    }
-
-    fn required_schemas(&self) -> Result<Vec<(String, Schema)>> {
-        self.schemas().list()
-    }
-
-    fn require_schema(&self, collection: &str, schema: Schema) -> Result<()> {
-        self.schemas().require(collection, schema)
-    }
-
-    fn create_index(&self, index: Index) -> Result<()> {
-        self.indexes().create(index)
     }
 }
 
@@ -110,17 +117,7 @@ impl CollectionDatabase for AnyDatabase {
     type Subscription = AnySubscription;
     type Watch = AnyWatch;
 
-    fn get(&self, id: &str) -> Result<Option<Document>> {
-        AnyDatabase::get(self, id)
-    }
-
-    fn edit(&self, edit: Edit) -> Result<Revision> {
-        AnyDatabase::edit(self, edit)
-    }
-
-    fn find(&self, query: Query) -> AnyFind {
-        AnyDatabase::find(self, query)
-    }
+    forwarded!(AnyDatabase);
 
     fn edit_found(&self, query: Query, edit: &mut dyn FnMut(&[DocumentId]) -> Result<Edit>) -> Result<()> {
         either!(self, database => database.edit_found(query, edit))
@@ -149,22 +146,6 @@ impl CollectionDatabase for AnyDatabase {
             }
             AnyDatabase::Remote(database) => AnySubscription::Remote(Box::new(database.subscribe_to(since, selector)?)),
         })
-    }
-
-    fn watch(&self, query: Query) -> Result<AnyWatch> {
-        AnyDatabase::watch(self, query)
-    }
-
-    fn required_schemas(&self) -> Result<Vec<(String, Schema)>> {
-        self.schemas().list()
-    }
-
-    fn require_schema(&self, collection: &str, schema: Schema) -> Result<()> {
-        self.schemas().require(collection, schema)
-    }
-
-    fn create_index(&self, index: Index) -> Result<()> {
-        self.indexes().create(index)
     }
 
     fn embedded(&self) -> Option<&Database> {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use stemmadb::{CancelCallback, Cancellation, Error, ErrorKind, Result, Value};
 use stemmadb_wire::{
-    Encoding, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Operation, Request,
-    VERSION, Welcome, WriteKey, error_from_value, write_frame,
+    AnswerReader, Encoding, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Item,
+    Operation, Reply, Request, VERSION, Welcome, WriteKey, error_from_value, write_frame,
 };
 
 use crate::convert::missing_field;
@@ -41,7 +41,7 @@ fn lost(what: &str, error: &io::Error) -> Failure {
 /// How often a wait for an answer looks whether the request was cancelled.
 const CANCELLATION_POLL: Duration = Duration::from_millis(20);
 
-/// What cancels a request, and whether the server was told.
+/// The cancellation of a request, and whether it was sent to the server.
 pub(crate) struct Cancelling {
     cancellation: Option<Cancellation>,
     is_sent: bool,
@@ -65,18 +65,18 @@ impl Cancelling {
 /// A frame from the server, for a request.
 pub(crate) enum Answer {
     /// Rows of a stream.
-    Items(Vec<Value>),
+    Items(Vec<Item>),
     /// A chunk of a file.
     Data(Vec<u8>),
     /// The result; the request is over.
-    Reply(Value),
+    Reply(Reply),
 }
 
 /// A connection after its handshake.
 pub(crate) struct Connection {
     transport: Transport,
     frames: FrameBuffer,
-    encoding: Encoding,
+    answers: AnswerReader,
     next_request: u32,
     /// The largest frame that the server accepts.
     frame_bytes_max: usize,
@@ -122,7 +122,7 @@ impl Connection {
         let mut connection = Connection {
             transport,
             frames: FrameBuffer::new(HELLO_BYTES_MAX),
-            encoding: options.encoding,
+            answers: AnswerReader::new(options.encoding),
             next_request: 1,
             frame_bytes_max: FRAME_BYTES_MAX,
             used: Instant::now(),
@@ -130,9 +130,9 @@ impl Connection {
             out: Vec::new(),
             is_open: true,
         };
-        let welcome = connection.next_frame(deadline, |kind, _, payload, encoding| match kind {
+        let welcome = connection.next_frame(deadline, |kind, _, payload, answers| match kind {
             FrameKind::Welcome => Welcome::read(payload).map_err(Failure::Answer),
-            FrameKind::Error => Err(read_error(payload, encoding, true)),
+            FrameKind::Error => Err(read_error(payload, answers, true)),
             _ => Err(Failure::Answer(Error::invalid("the server answers by another protocol"))),
         })?;
         connection.frame_bytes_max = welcome.frame_bytes_max as usize;
@@ -144,14 +144,14 @@ impl Connection {
     fn next_frame<T>(
         &mut self,
         deadline: Instant,
-        read: impl FnOnce(FrameKind, u32, &[u8], Encoding) -> Result<T, Failure>,
+        read: impl FnOnce(FrameKind, u32, &[u8], &mut AnswerReader) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         loop {
             match self.frames.next_frame().map_err(Failure::Lost)? {
                 Some(frame) if matches!(frame.kind, FrameKind::Ping | FrameKind::Pong) && frame.request == 0 => {
-                    return read(FrameKind::Ping, 0, &[], self.encoding);
+                    return read(FrameKind::Ping, 0, &[], &mut self.answers);
                 }
-                Some(frame) => return read(frame.kind, frame.request, frame.payload, self.encoding),
+                Some(frame) => return read(frame.kind, frame.request, frame.payload, &mut self.answers),
                 None => {}
             }
             let space = self.frames.space();
@@ -189,7 +189,7 @@ impl Connection {
         self.next_request = self.next_request.checked_add(1).unwrap_or(1);
         let start = self.out.len();
         write_frame(&mut self.out, FrameKind::Request, id, |out| {
-            Request::write(operation, database, key, arguments, self.encoding, out);
+            Request::write(operation, database, key, arguments, self.answers.encoding(), out);
         });
         let length = self.out.len() - start;
         if length > self.frame_bytes_max {
@@ -215,30 +215,28 @@ impl Connection {
     /// Waits for the next frame of a request. `None`: the server shows that it lives.
     pub(crate) fn answer(&mut self, request: u32, deadline: Instant) -> Result<Option<Answer>, Failure> {
         self.used = Instant::now();
-        self.next_frame(deadline, |kind, of, payload, encoding| {
+        self.next_frame(deadline, |kind, of, payload, answers| {
             if kind == FrameKind::Ping {
                 return Ok(None);
             }
             if kind == FrameKind::Error && (of == request || of == 0) {
-                return Err(read_error(payload, encoding, of == 0));
+                return Err(read_error(payload, answers, of == 0));
             }
             if of != request || kind == FrameKind::Credit {
                 // The rest of a request that was given up, or of an upload.
                 return Ok(None);
             }
             Ok(Some(match kind {
-                FrameKind::Item => match encoding.read(payload).map_err(Failure::Lost)? {
-                    Value::Array(rows) => Answer::Items(rows),
-                    _ => return Err(Failure::Lost(Error::invalid("malformed frame: an item is no array"))),
-                },
+                FrameKind::Item => Answer::Items(answers.rows(payload).map_err(Failure::Lost)?),
                 FrameKind::Data => Answer::Data(payload.to_vec()),
-                FrameKind::Reply => Answer::Reply(encoding.read(payload).map_err(Failure::Lost)?),
+                FrameKind::Reply => Answer::Reply(answers.reply(payload).map_err(Failure::Lost)?),
                 _ => return Err(Failure::Lost(Error::invalid("malformed frame: a server does not send this kind"))),
             }))
         })
     }
 
-    /// As [`Connection::answer`]; tells the server to stop once the request is cancelled, and returns `None` at times.
+    /// As [`Connection::answer`]; sends the server a cancellation once the request is cancelled, and returns `None` now
+    /// and then.
     pub(crate) fn answer_or_cancel(
         &mut self,
         request: u32,
@@ -267,7 +265,7 @@ impl Connection {
 
     /// Waits for the result of a request, and collects the rows of its stream. The request is stopped if the work of
     /// this thread is cancelled.
-    pub(crate) fn result(&mut self, request: u32, deadline: Instant) -> Result<(Vec<Value>, Value), Failure> {
+    pub(crate) fn result(&mut self, request: u32, deadline: Instant) -> Result<(Vec<Item>, Reply), Failure> {
         let (mut rows, mut cancelling) = (Vec::new(), Cancelling::current());
         loop {
             match self.answer_or_cancel(request, deadline, &mut cancelling)? {
@@ -277,25 +275,28 @@ impl Connection {
                     self.grant(request)?;
                 }
                 Some(Answer::Data(_)) => return Err(Failure::Lost(missing_field("rows"))),
-                Some(Answer::Reply(value)) => return Ok((rows, value)),
+                Some(Answer::Reply(reply)) => return Ok((rows, reply)),
             }
         }
     }
 
     /// Waits for the results of requests without streams. They may arrive in any order, because the server executes a
     /// request on another thread if one before it takes long.
-    pub(crate) fn results(&mut self, requests: &[u32], deadline: Instant) -> Result<Vec<Result<Value>>, Failure> {
-        let mut results: Vec<Option<Result<Value>>> = requests.iter().map(|_| None).collect();
+    pub(crate) fn results(&mut self, requests: &[u32], deadline: Instant) -> Result<Vec<Result<Item>>, Failure> {
+        let mut results: Vec<Option<Result<Item>>> = requests.iter().map(|_| None).collect();
         while results.iter().any(Option::is_none) {
-            let arrived = self.next_frame(deadline, |kind, of, payload, encoding| {
+            let arrived = self.next_frame(deadline, |kind, of, payload, answers| {
                 let at = requests.iter().position(|request| *request == of);
                 match (kind, at) {
-                    (FrameKind::Error, None) if of == 0 => Err(read_error(payload, encoding, true)),
-                    (FrameKind::Error, Some(at)) => match read_error(payload, encoding, false) {
+                    (FrameKind::Error, None) if of == 0 => Err(read_error(payload, answers, true)),
+                    (FrameKind::Error, Some(at)) => match read_error(payload, answers, false) {
                         Failure::Answer(error) => Ok(Some((at, Err(error)))),
                         lost => Err(lost),
                     },
-                    (FrameKind::Reply, Some(at)) => Ok(Some((at, Ok(encoding.read(payload).map_err(Failure::Lost)?)))),
+                    (FrameKind::Reply, Some(at)) => {
+                        let item = answers.reply(payload).and_then(Reply::into_item).map_err(Failure::Lost)?;
+                        Ok(Some((at, Ok(item))))
+                    }
                     _ => Ok(None),
                 }
             })?;
@@ -322,12 +323,12 @@ impl Connection {
 
     /// Waits for the server to grant chunks of a file, or to refuse it.
     pub(crate) fn granted(&mut self, request: u32, deadline: Instant) -> Result<u32, Failure> {
-        self.next_frame(deadline, |kind, of, payload, encoding| match (kind, of == request) {
+        self.next_frame(deadline, |kind, of, payload, answers| match (kind, of == request) {
             (FrameKind::Credit, true) => {
                 let count = payload.try_into().map(u32::from_le_bytes);
                 count.map_err(|_| Failure::Lost(missing_field("credit")))
             }
-            (FrameKind::Error, _) if of == request || of == 0 => Err(read_error(payload, encoding, of == 0)),
+            (FrameKind::Error, _) if of == request || of == 0 => Err(read_error(payload, answers, of == 0)),
             (FrameKind::Reply, true) => Err(Failure::Lost(missing_field("credit"))),
             _ => Ok(0),
         })
@@ -356,8 +357,8 @@ impl Connection {
 
 /// Reads an error frame. An error of the connection itself, and a server or database that closes, are worth another
 /// attempt.
-fn read_error(payload: &[u8], encoding: Encoding, is_of_connection: bool) -> Failure {
-    let value = encoding.read(payload).or_else(|_| Encoding::Json.read(payload));
+fn read_error(payload: &[u8], answers: &AnswerReader, is_of_connection: bool) -> Failure {
+    let value = answers.encoding().read(payload).or_else(|_| Encoding::Json.read(payload));
     let error = value.ok().as_ref().and_then(error_from_value);
     let error = error.unwrap_or_else(|| Error::invalid("malformed frame: an error can't be read"));
     match error.kind() {

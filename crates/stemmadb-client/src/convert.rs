@@ -8,7 +8,7 @@ use stemmadb::{
     Attachment, Change, DeltaEvent, Document, DocumentId, Edit, Error, Object, Patch, PathChange, PathEvent, Progress,
     Result, Revision, Sequence, Summary, Value,
 };
-use stemmadb_wire::error_from_value;
+use stemmadb_wire::{Item, error_from_value};
 
 /// The error for a result that lacks something.
 pub(crate) fn missing_field(name: &str) -> Error {
@@ -80,11 +80,27 @@ pub(crate) fn progress(value: &Value) -> Option<Progress> {
 }
 
 /// A document, or none for null.
-pub(crate) fn optional_document(factory: &DocumentFactory, value: &Value) -> Result<Option<Document>> {
+pub(crate) fn optional_document(factory: &DocumentFactory, item: Item) -> Result<Option<Document>> {
+    match item {
+        Item::Document(document) => Ok(Some(document)),
+        Item::Value(value) => document_or_null(factory, &value),
+    }
+}
+
+/// A document as a value, or none for null.
+pub(crate) fn document_or_null(factory: &DocumentFactory, value: &Value) -> Result<Option<Document>> {
     if value.is_null() { Ok(None) } else { document(factory, value).map(Some) }
 }
 
-/// A document.
+/// A document that is a row.
+pub(crate) fn document_of(factory: &DocumentFactory, row: Item) -> Result<Document> {
+    match row {
+        Item::Document(document) => Ok(document),
+        Item::Value(value) => document(factory, &value),
+    }
+}
+
+/// A document as a value.
 pub(crate) fn document(factory: &DocumentFactory, value: &Value) -> Result<Document> {
     let id = DocumentId::new(text(value, "id")?)?;
     let revision = text(value, "rev")?.parse()?;

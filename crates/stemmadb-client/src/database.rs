@@ -9,7 +9,7 @@ use stemmadb::{
     Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Sequence,
     Value,
 };
-use stemmadb_wire::Operation;
+use stemmadb_wire::{Item, Operation};
 
 use crate::batch::Batch;
 use crate::convert::{
@@ -22,7 +22,7 @@ use crate::find::RemoteFind;
 use crate::history::RemoteHistory;
 use crate::keys::RemoteKeys;
 use crate::pool::Shared;
-use crate::stream::{RemotePathSubscription, RemoteSubscription, RemoteWatch, feed_filters};
+use crate::stream::{RemotePathSubscription, RemoteSubscription, RemoteTopicSubscription, RemoteWatch, feed_filters};
 use crate::transaction::{RemoteAttempt, optimistic};
 use crate::views::RemoteViews;
 
@@ -52,13 +52,22 @@ impl RemoteDatabase {
         self.shared.call(operation, &self.name, arguments)
     }
 
-    pub(crate) fn call_rows(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Value>, Value)> {
-        let (mut rows, mut result) = self.shared.call_rows(operation, &self.name, arguments)?;
-        match result.as_object_mut().and_then(|object| object.remove("rows")) {
-            Some(Value::Array(last)) => rows.extend(last),
-            _ => return Err(missing_field("rows")),
-        }
+    /// Runs an operation whose result is a document or null.
+    pub(crate) fn request_document(&self, operation: Operation, arguments: &Value) -> Result<Option<Document>> {
+        optional_document(&self.shared.factory, self.shared.call_item(operation, &self.name, arguments)?)
+    }
+
+    fn call_items(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Item>, Value)> {
+        let (mut rows, reply) = self.shared.call_rows(operation, &self.name, arguments)?;
+        let (last, result) = reply.into_rows()?;
+        rows.extend(last);
         Ok((rows, result))
+    }
+
+    /// Runs an operation; returns all rows, and the other fields of the result.
+    pub(crate) fn call_rows(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Value>, Value)> {
+        let (rows, result) = self.call_items(operation, arguments)?;
+        Ok((rows.into_iter().map(Item::into_value).collect::<Result<_>>()?, result))
     }
 
     /// Returns a handle whose writes have this durability. The server only knows `None` besides its own.
@@ -93,8 +102,7 @@ impl RemoteDatabase {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
-        let found = self.request(Operation::Get, &object([("id", id.into())]))?;
-        optional_document(&self.shared.factory, &found)
+        self.request_document(Operation::Get, &object([("id", id.into())]))
     }
 
     /// Returns several documents as of one moment, in one round trip.
@@ -103,8 +111,8 @@ impl RemoteDatabase {
     /// Those of [`RemoteDatabase::get`].
     pub fn get_many<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<Option<Document>>> {
         let ids: Vec<Value> = ids.into_iter().map(|id| Value::from(id.as_ref())).collect();
-        let (rows, _) = self.call_rows(Operation::GetMany, &object([("ids", ids.into())]))?;
-        rows.iter().map(|row| optional_document(&self.shared.factory, row)).collect()
+        let (rows, _) = self.call_items(Operation::GetMany, &object([("ids", ids.into())]))?;
+        rows.into_iter().map(|row| optional_document(&self.shared.factory, row)).collect()
     }
 
     /// Returns several documents, each asked for by a request of its own; all requests are sent before the first answer
@@ -115,7 +123,7 @@ impl RemoteDatabase {
     pub fn get_pipelined<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Vec<Option<Document>>> {
         let arguments: Vec<Value> = ids.into_iter().map(|id| object([("id", id.as_ref().into())])).collect();
         let found = self.shared.pipeline(Operation::Get, &self.name, &arguments)?;
-        found.iter().map(|found| optional_document(&self.shared.factory, found)).collect()
+        found.into_iter().map(|found| optional_document(&self.shared.factory, found)).collect()
     }
 
     /// Returns a given revision of the document `id`, if its body is still stored.
@@ -124,7 +132,7 @@ impl RemoteDatabase {
     /// Those of [`RemoteDatabase::get`].
     pub fn get_revision(&self, id: &str, revision: &Revision) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("rev", revision.to_string().into())]);
-        optional_document(&self.shared.factory, &self.request(Operation::GetRevision, &arguments)?)
+        self.request_document(Operation::GetRevision, &arguments)
     }
 
     /// Creates the document `id`; returns its revision.
@@ -335,6 +343,30 @@ impl RemoteDatabase {
         RemotePathSubscription::new(self.clone(), patterns)
     }
 
+    /// Publishes a message to a topic; returns how many subscribers it has. Messages are passed on at most once, to
+    /// those who subscribe now: see [`stemmadb::Database::publish`].
+    ///
+    /// # Errors
+    /// `Invalid` if the topic is empty, longer than 1,024 bytes, or has a wildcard, or if the payload is larger than
+    /// 64 KiB.
+    pub fn publish<P: Serialize + ?Sized>(&self, topic: &str, payload: &P) -> Result<usize> {
+        let arguments = object([("topic", topic.into()), ("payload", Value::from_serialize(payload)?)]);
+        let count = self.request(Operation::Publish, &arguments)?.as_u64().ok_or_else(|| missing_field("count"))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// Subscribes to the messages of topics that match one of the patterns, from now on. See
+    /// [`stemmadb::Database::subscribe_topic`].
+    ///
+    /// # Errors
+    /// `Invalid` if a pattern is malformed, or if there is none; `Forbidden` for a user whom an access rule restricts.
+    pub fn subscribe_topic<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<RemoteTopicSubscription> {
+        RemoteTopicSubscription::new(self.clone(), patterns)
+    }
+
     /// Starts a live query: returns the current result, and then what each transaction changes in it.
     ///
     /// After a lost connection the next delta is a first one again: it holds the whole result.
@@ -390,7 +422,7 @@ impl RemotePast {
     /// Those of [`RemoteDatabase::as_of`].
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("as_of", at_value(self.at))]);
-        optional_document(&self.database.shared.factory, &self.database.request(Operation::Get, &arguments)?)
+        self.database.request_document(Operation::Get, &arguments)
     }
 
     /// Finds the documents that matched.

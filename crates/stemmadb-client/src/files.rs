@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
 use stemmadb::{Error, Result, Revision, Value};
-use stemmadb_wire::{CREDIT, DATA_BYTES_MAX, Operation, Repetition, WriteKey};
+use stemmadb_wire::{CREDIT, DATA_BYTES_MAX, Item, Operation, Repetition, WriteKey};
 
 use crate::connection::{Answer, Connection, Failure};
 use crate::convert::{missing_field, number, object, revision_of, text};
@@ -169,7 +169,8 @@ impl crate::pool::Shared {
             }
         }
         send(connection, &[])?;
-        connection.result(id, self.deadline()).map(|(_, value)| value)
+        let (_, reply) = connection.result(id, self.deadline())?;
+        reply.into_item().and_then(Item::into_value).map_err(Failure::Lost)
     }
 }
 
@@ -234,17 +235,19 @@ impl RemoteFile {
             }
         });
         match answered {
-            Ok((id, Answer::Items(rows))) => match rows.first().and_then(described) {
-                Some((length, digest, content_type)) if connection.grant(id).is_ok() => {
-                    (self.length, self.digest, self.content_type) = (length, digest, content_type);
-                    self.stream = Some((connection, id));
-                    Ok(true)
+            Ok((id, Answer::Items(rows))) => {
+                match rows.into_iter().next().and_then(|row| described(&row.into_value().ok()?)) {
+                    Some((length, digest, content_type)) if connection.grant(id).is_ok() => {
+                        (self.length, self.digest, self.content_type) = (length, digest, content_type);
+                        self.stream = Some((connection, id));
+                        Ok(true)
+                    }
+                    _ => {
+                        shared.give_up(&connection);
+                        Err(Failure::Lost(missing_field("file")))
+                    }
                 }
-                _ => {
-                    shared.give_up(&connection);
-                    Err(Failure::Lost(missing_field("file")))
-                }
-            },
+            }
             Ok((_, Answer::Reply(_))) => {
                 shared.check_in(connection);
                 Ok(false)

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use stemmadb::aggregation::GroupPaths;
 use stemmadb::past::At;
 use stemmadb::{Cancellation, Document, DocumentId, Error, Number, Object, Query, Result, Sort, Summary, Value};
-use stemmadb_wire::Operation;
+use stemmadb_wire::{Item, Operation};
 
 use crate::connection::{Answer, Cancelling, Connection, Failure};
-use crate::convert::{at_value, document, missing_field, pair, summary};
+use crate::convert::{at_value, document_of, missing_field, pair, summary};
 use crate::database::RemoteDatabase;
 
 /// A query on a remote database, with the methods of [`stemmadb::Find`].
@@ -126,7 +126,7 @@ impl RemoteFind {
     /// # Errors
     /// `Invalid` if the query is malformed; `Stopped` if it exceeds a limit.
     pub fn run(self) -> Result<RemoteRows<Document>> {
-        self.rows("documents", |database, value| document(&database.shared.factory, &value))
+        self.rows("documents", |database, row| document_of(&database.shared.factory, row))
     }
 
     /// Runs the query; returns all its documents.
@@ -150,7 +150,7 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn ids(self) -> Result<RemoteRows<DocumentId>> {
-        self.rows("ids", |_, value| DocumentId::new(value.as_str().ok_or_else(|| missing_field("id"))?))
+        self.rows("ids", |_, row| DocumentId::new(row.into_value()?.as_str().ok_or_else(|| missing_field("id"))?))
     }
 
     /// Runs the query; returns the chosen fields of its documents.
@@ -158,7 +158,16 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn values(self) -> Result<RemoteRows<Value>> {
-        self.rows("values", |_, value| Ok(value))
+        self.rows("values", |_, row| row.into_value())
+    }
+
+    /// Sends a request that ends when the query is cancelled.
+    fn request(&self, operation: Operation, arguments: Object) -> Result<Value> {
+        let request = || self.database.request(operation, &Value::Object(arguments));
+        match self.query.cancellation() {
+            Some(cancellation) => cancellation.during(request),
+            None => request(),
+        }
     }
 
     /// Counts the documents that match.
@@ -166,12 +175,7 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn count(self) -> Result<u64> {
-        let arguments = Value::Object(self.arguments()?);
-        let call = || self.database.request(Operation::Count, &arguments);
-        let count = match self.query.cancellation() {
-            Some(cancellation) => cancellation.during(call),
-            None => call(),
-        }?;
+        let count = self.request(Operation::Count, self.arguments()?)?;
         count.as_u64().ok_or_else(|| missing_field("count"))
     }
 
@@ -188,9 +192,7 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn distinct(self, path: impl AsRef<str>) -> Result<Vec<Value>> {
-        let mut arguments = self.arguments()?;
-        arguments.insert("path", path.as_ref());
-        match self.database.request(Operation::Distinct, &Value::Object(arguments))? {
+        match self.request(Operation::Distinct, self.with_path(path.as_ref())?)? {
             Value::Array(values) => Ok(values),
             _ => Err(missing_field("values")),
         }
@@ -205,7 +207,7 @@ impl RemoteFind {
     fn extreme(self, path: &str, largest: bool) -> Result<Option<Value>> {
         let mut arguments = self.with_path(path)?;
         arguments.insert("largest", largest);
-        match self.database.request(Operation::Extreme, &Value::Object(arguments))? {
+        match self.request(Operation::Extreme, arguments)? {
             Value::Array(mut values) => Ok(values.pop()),
             _ => Err(missing_field("value")),
         }
@@ -232,8 +234,7 @@ impl RemoteFind {
     /// # Errors
     /// Those of [`RemoteFind::run`].
     pub fn summary(self, path: impl AsRef<str>) -> Result<Summary> {
-        let arguments = Value::Object(self.with_path(path.as_ref())?);
-        summary(&self.database.request(Operation::Summary, &arguments)?)
+        summary(&self.request(Operation::Summary, self.with_path(path.as_ref())?)?)
     }
 
     /// The sum of the numbers at a path.
@@ -262,7 +263,7 @@ impl RemoteFind {
     /// # Errors
     /// `Invalid` if the query is malformed.
     pub fn explain(self) -> Result<String> {
-        let plan = self.database.request(Operation::Explain, &Value::Object(self.arguments()?))?;
+        let plan = self.request(Operation::Explain, self.arguments()?)?;
         plan.as_str().map(str::to_owned).ok_or_else(|| missing_field("plan"))
     }
 }
@@ -304,7 +305,7 @@ impl RemoteGroupBy {
 }
 
 /// How a row is read.
-pub(crate) type Reader<T> = fn(&RemoteDatabase, Value) -> Result<T>;
+pub(crate) type Reader<T> = fn(&RemoteDatabase, Item) -> Result<T>;
 
 /// The rows of a remote query, in order. An iterator; after an error it returns no further rows.
 ///
@@ -313,7 +314,7 @@ pub struct RemoteRows<T> {
     database: RemoteDatabase,
     operation: Operation,
     read: Reader<T>,
-    rows: VecDeque<Value>,
+    rows: VecDeque<Item>,
     /// The connection and the request, while the server has more rows.
     stream: Option<(Connection, u32)>,
     cancelling: Cancelling,
@@ -394,14 +395,13 @@ impl<T> RemoteRows<T> {
                     self.stream = Some((connection, id));
                     return Ok(());
                 }
-                Ok(Some(Answer::Reply(mut result))) => {
+                Ok(Some(Answer::Reply(reply))) => {
                     shared.check_in(connection);
+                    let (rows, result) = reply.into_rows().map_err(Failure::Answer)?;
+                    self.rows.extend(rows);
                     self.token = result.get("token").and_then(Value::as_str).map(str::to_owned);
                     self.is_stale = result.get("stale").and_then(Value::as_bool).unwrap_or(false);
                     self.documents_read = result.get("read").and_then(Value::as_u64).unwrap_or(0);
-                    if let Some(Value::Array(rows)) = result.as_object_mut().and_then(|result| result.remove("rows")) {
-                        self.rows.extend(rows);
-                    }
                     return Ok(());
                 }
                 Ok(Some(Answer::Data(_))) => {

@@ -4,9 +4,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use stemmadb::past::{At, Difference, PastRevision, Retention};
 use stemmadb::{Document, Object, Query, Result, Revision, Selector, Sequence, Value};
-use stemmadb_wire::Operation;
+use stemmadb_wire::{Item, Operation};
 
-use crate::convert::{at_value, document, missing_field, number, object, optional_document, revision_of};
+use crate::convert::{at_value, document, missing_field, number, object, revision_of};
 use crate::database::RemoteDatabase;
 use crate::find::RemoteRows;
 
@@ -40,7 +40,7 @@ impl RemoteHistory {
     /// `NotFound` if its revision of then is not kept; `Invalid` for a sequence in the future.
     pub fn document_at(&self, id: &str, at: impl Into<At>) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("at", at_value(at.into()))]);
-        optional_document(&self.database.shared.factory, &self.database.request(Operation::DocumentAt, &arguments)?)
+        self.database.request_document(Operation::DocumentAt, &arguments)
     }
 
     /// The documents that differ between two points in the past, in the order of their last changes; streamed.
@@ -183,7 +183,8 @@ impl RemoteHistory {
     }
 }
 
-fn difference(database: &RemoteDatabase, row: Value) -> Result<Difference> {
+fn difference(database: &RemoteDatabase, row: Item) -> Result<Difference> {
+    let row = row.into_value()?;
     let state = |name| row.get(name).map(|value| document(&database.shared.factory, value)).transpose();
     match (state("before")?, state("after")?) {
         (Some(before), Some(after)) => {

@@ -53,7 +53,7 @@ mod websocket;
 
 pub use any::{
     AnyDatabase, AnyFile, AnyFiles, AnyFind, AnyGroupBy, AnyHistory, AnyIndexes, AnyPathSubscription, AnyRows,
-    AnySchemas, AnySubscription, AnyView, AnyViewQuery, AnyViews, AnyWatch,
+    AnySchemas, AnySubscription, AnyTopicSubscription, AnyView, AnyViewQuery, AnyViews, AnyWatch,
 };
 pub use batch::{Batch, BatchResults};
 pub use database::{RemoteChanges, RemoteDatabase, RemotePast, Transact};
@@ -65,6 +65,6 @@ pub use keys::RemoteKeys;
 pub use options::{ClientOptions, TlsTrust};
 pub use pool::Client;
 pub use stemmadb_wire::{Credentials, Encoding};
-pub use stream::{RemotePathSubscription, RemoteSubscription, RemoteWatch};
+pub use stream::{RemotePathSubscription, RemoteSubscription, RemoteTopicSubscription, RemoteWatch};
 pub use transaction::RemoteAttempt;
 pub use views::{RemoteView, RemoteViewQuery, RemoteViews};

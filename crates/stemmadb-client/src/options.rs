@@ -39,7 +39,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         ClientOptions {
             credentials: None,
-            encoding: Encoding::Json,
+            encoding: Encoding::default(),
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             poll_time: Duration::from_micros(200),
@@ -63,7 +63,7 @@ impl ClientOptions {
         self
     }
 
-    /// The encoding of documents on the wire. By default JSON.
+    /// The encoding of documents on the wire. By default records, which neither side decodes.
     #[must_use]
     pub fn encoding(mut self, encoding: Encoding) -> Self {
         self.encoding = encoding;
@@ -86,8 +86,8 @@ impl ClientOptions {
     }
 
     /// How long a thread polls for an answer before it sleeps. Polling saves the time that waking a thread takes, and
-    /// occupies a processor meanwhile. By default 200 microseconds, which covers a durable
-    /// write on a fast disk; zero for never.
+    /// occupies a processor meanwhile, so no thread polls while more connections are busy than half of the processors.
+    /// By default 200 microseconds, which covers a durable write on a fast disk; zero for never.
     #[must_use]
     pub fn poll_time(mut self, time: Duration) -> Self {
         self.poll_time = time;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use stemmadb::remote::DocumentFactory;
 use stemmadb::{Error, Result, Value};
-use stemmadb_wire::{Operation, Repetition, WriteKey};
+use stemmadb_wire::{Item, Operation, Repetition, Reply, WriteKey};
 
 use crate::connection::{Answer, Cancelling, Connection, Failure, Lane};
 use crate::convert::missing_field;
@@ -52,8 +52,8 @@ struct PoolState {
 
 impl Client {
     /// Connects to a server: `stemma://user:password@host:port`, `stemma+tls://…`, `stemma+unix:///path`, over a
-    /// WebSocket to its HTTP server: `stemma+ws://…`, `stemma+wss://…`, or with the cargo feature `quic`:
-    /// `stemma+quic://…`.
+    /// WebSocket to its HTTP server: `http://host:5984`, `https://…` (also written `stemma+ws://…`, `stemma+wss://…`,
+    /// whose port is 5984 if none is named), or with the cargo feature `quic`: `stemma+quic://…`.
     ///
     /// # Errors
     /// `Invalid` for a malformed URL; `Forbidden` for wrong credentials; `Unavailable` if there is no server.
@@ -212,16 +212,21 @@ impl Shared {
 
     /// Runs an operation and returns its result. Repeats it on another connection if one is lost.
     pub(crate) fn call(&self, operation: Operation, database: &str, arguments: &Value) -> Result<Value> {
-        self.call_rows(operation, database, arguments).map(|(_, value)| value)
+        self.call_item(operation, database, arguments)?.into_value()
     }
 
-    /// As [`Shared::call`], with the rows of the result.
+    /// As [`Shared::call`], where the result may be a document.
+    pub(crate) fn call_item(&self, operation: Operation, database: &str, arguments: &Value) -> Result<Item> {
+        self.call_rows(operation, database, arguments)?.1.into_item()
+    }
+
+    /// As [`Shared::call`], with the rows that arrive before the result.
     pub(crate) fn call_rows(
         &self,
         operation: Operation,
         database: &str,
         arguments: &Value,
-    ) -> Result<(Vec<Value>, Value)> {
+    ) -> Result<(Vec<Item>, Reply)> {
         let has_key = operation.repetition() == Repetition::Keyed && self.options.idempotent_writes;
         let is_repeatable = has_key || operation.repetition() == Repetition::Safe;
         let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
@@ -284,10 +289,14 @@ impl Shared {
                     match connection.answer(id, self.deadline())? {
                         None => {}
                         Some(Answer::Items(rows)) => {
-                            rows.iter().for_each(&mut *report);
+                            for row in rows {
+                                report(&row.into_value().map_err(Failure::Lost)?);
+                            }
                             connection.grant(id)?;
                         }
-                        Some(Answer::Reply(value)) => return Ok(value),
+                        Some(Answer::Reply(reply)) => {
+                            return reply.into_item().and_then(Item::into_value).map_err(Failure::Lost);
+                        }
                         Some(Answer::Data(_)) => return Err(Failure::Lost(missing_field("rows"))),
                     }
                 }
@@ -315,7 +324,7 @@ impl Shared {
 
     /// Runs one reading operation many times, with all requests sent before the first answer is read. Returns the
     /// results in order.
-    pub(crate) fn pipeline(&self, operation: Operation, database: &str, arguments: &[Value]) -> Result<Vec<Value>> {
+    pub(crate) fn pipeline(&self, operation: Operation, database: &str, arguments: &[Value]) -> Result<Vec<Item>> {
         let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
         loop {
             let mut connection = self.check_out(deadline).map_err(Failure::into_error)?;
@@ -348,7 +357,7 @@ impl Shared {
         database: &str,
         arguments: &[Value],
         deadline: Instant,
-    ) -> Result<Vec<Result<Value>>, Failure> {
+    ) -> Result<Vec<Result<Item>>, Failure> {
         let mut results = Vec::with_capacity(arguments.len());
         for group in arguments.chunks(PIPELINED_MAX) {
             let queue = |arguments| connection.queue(operation, database, None, arguments);

@@ -23,7 +23,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The time after which a server that is not heard is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How long telling the server that the client ends may take.
+/// How long closing the connection may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens streams, over a connection that is opened again when it is lost.
@@ -51,7 +51,7 @@ impl Drop for QuicConnector {
             }
             drop(runtime);
         };
-        // Tells the server. A client may be dropped within another runtime, where waiting is not allowed.
+        // Closes the connection. A client may be dropped within another runtime, where waiting is not allowed.
         std::thread::Builder::new().name("stemma-quic-end".to_owned()).spawn(close).ok();
     }
 }
@@ -65,6 +65,7 @@ impl QuicConnector {
         let tls = QuicClientConfig::try_from(tls).map_err(|error| Error::internal(error.to_string()))?;
         let mut transport = TransportConfig::default();
         transport.keep_alive_interval(Some(KEEP_ALIVE_INTERVAL)).max_idle_timeout(SILENCE_MAX.try_into().ok());
+        transport.congestion_controller_factory(Arc::new(quinn::congestion::BbrConfig::default()));
         let mut config = ClientConfig::new(Arc::new(tls));
         config.transport_config(Arc::new(transport));
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("stemma-quic").enable_all().build();
@@ -133,7 +134,7 @@ async fn connect(
     };
     let connecting = endpoint.connect_with(config, address, host).map_err(io::Error::other)?;
     let connection = connecting.await.map_err(io::Error::other)?;
-    // Another thread may have connected meanwhile; both connections serve the streams that they have.
+    // Another thread may have connected at the same time; both connections serve the streams that they have.
     current.lock().connection = Some(connection.clone());
     Ok(connection)
 }

@@ -1,13 +1,15 @@
 //! Subscriptions and live queries, each on a connection of its own, which is opened again when it is lost.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stemmadb::messages::Message;
 use stemmadb::{CancelCallback, Change, Delta, Error, Object, PathChange, Query, Result, Sequence, Value};
-use stemmadb_wire::Operation;
+use stemmadb_wire::{Item, Operation};
 
 use crate::connection::{Answer, Cancelling, Connection, Failure};
-use crate::convert::{change, delta_event, missing_field, number, path_change};
+use crate::convert::{change, delta_event, missing_field, number, path_change, text};
 use crate::database::RemoteDatabase;
 
 /// The waits between attempts to reconnect, doubled each time.
@@ -91,7 +93,7 @@ impl LongStream {
                     match answer {
                         Some(Answer::Items(rows)) => {
                             self.wait = RETRY_WAIT;
-                            self.rows.extend(rows);
+                            self.rows.extend(rows.into_iter().map(Item::into_value).collect::<Result<Vec<_>>>()?);
                             if connection.grant(*id).is_err() {
                                 self.connection = None;
                             }
@@ -121,12 +123,31 @@ impl LongStream {
     }
 }
 
+impl LongStream {
+    /// Waits until the server has sent the row that says that the stream has begun.
+    fn begin(&mut self, arguments: &Value) -> Result<()> {
+        let deadline = self.database.shared.deadline();
+        while self.rows.is_empty() {
+            if let Received::Nothing = self.receive(arguments, deadline)? {
+                return Err(Error::unavailable("the server did not answer in time"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for LongStream {
     fn drop(&mut self) {
         if let Some((connection, id)) = &mut self.connection {
             connection.cancel(*id);
         }
     }
+}
+
+/// The arguments of a subscription to what matches patterns.
+fn of_patterns<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Object {
+    let patterns = patterns.into_iter().map(|pattern| Value::from(pattern.as_ref())).collect::<Vec<_>>();
+    [("patterns", Value::from(patterns))].into_iter().collect()
 }
 
 /// The far future, for waits without end.
@@ -251,16 +272,9 @@ pub struct RemotePathSubscription {
 
 impl RemotePathSubscription {
     pub(crate) fn new<P: AsRef<str>>(database: RemoteDatabase, patterns: impl IntoIterator<Item = P>) -> Result<Self> {
-        let patterns = patterns.into_iter().map(|pattern| Value::from(pattern.as_ref())).collect::<Vec<_>>();
-        let arguments: Object = [("patterns", Value::from(patterns))].into_iter().collect();
+        let arguments = of_patterns(patterns);
         let mut stream = LongStream::new(database, Operation::SubscribePaths);
-        // It begins when this returns: waits until the server has sent its position.
-        let deadline = stream.database.shared.deadline();
-        while stream.rows.is_empty() {
-            if let Received::Nothing = stream.receive(&Value::Object(arguments.clone()), deadline)? {
-                return Err(stemmadb::Error::unavailable("the server did not answer in time"));
-            }
-        }
+        stream.begin(&Value::Object(arguments.clone()))?;
         Ok(RemotePathSubscription { stream, arguments, reached: Sequence::ZERO })
     }
 
@@ -316,6 +330,72 @@ impl RemotePathSubscription {
                 return Ok(None);
             }
         }
+    }
+}
+
+/// A subscription to messages of a remote database. See
+/// [`RemoteDatabase::subscribe_topic`](crate::RemoteDatabase::subscribe_topic).
+pub struct RemoteTopicSubscription {
+    stream: LongStream,
+    arguments: Value,
+    dropped_count: u64,
+    /// How many were dropped on earlier connections.
+    dropped_before: u64,
+}
+
+impl RemoteTopicSubscription {
+    pub(crate) fn new<P: AsRef<str>>(database: RemoteDatabase, patterns: impl IntoIterator<Item = P>) -> Result<Self> {
+        let arguments = Value::Object(of_patterns(patterns));
+        let mut stream = LongStream::new(database, Operation::SubscribeTopic);
+        stream.begin(&arguments)?;
+        Ok(RemoteTopicSubscription { stream, arguments, dropped_count: 0, dropped_before: 0 })
+    }
+
+    /// Waits for the next message. Messages that are published while a lost connection is opened again do not arrive.
+    ///
+    /// # Errors
+    /// `Forbidden` if the user may not read the database any more; `NotFound` if it was deleted.
+    pub fn next_message(&mut self) -> Result<Option<Arc<Message>>> {
+        self.next_until(never())
+    }
+
+    /// As [`RemoteTopicSubscription::next_message`]; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`RemoteTopicSubscription::next_message`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Arc<Message>>> {
+        self.next_until(Instant::now() + timeout)
+    }
+
+    /// How many messages were dropped because this reader was too slow, as far as the server has said.
+    pub fn dropped_count(&self) -> u64 {
+        self.dropped_before + self.dropped_count
+    }
+
+    fn next_until(&mut self, deadline: Instant) -> Result<Option<Arc<Message>>> {
+        loop {
+            while let Some(row) = self.stream.rows.pop_front() {
+                if row.get("dropped").is_some() {
+                    self.dropped_count = number(&row, "dropped")?;
+                } else if row.get("begin").is_none() {
+                    let payload = row.get("payload").cloned().unwrap_or(Value::Null);
+                    return Ok(Some(Arc::new(Message::new(text(&row, "topic")?, payload))));
+                }
+            }
+            match self.stream.receive(&self.arguments, deadline)? {
+                Received::Nothing => return Ok(None),
+                Received::Connected => self.dropped_before += std::mem::take(&mut self.dropped_count),
+                Received::Rows => {}
+            }
+        }
+    }
+}
+
+impl Iterator for RemoteTopicSubscription {
+    type Item = Result<Arc<Message>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_message().transpose()
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use stemmadb::{Document, DocumentId, Edit, Error, ErrorKind, Object, Patch, Query, Result, Revision, Value};
 use stemmadb_wire::Operation;
 
-use crate::convert::{edit_value, number, object, optional_document, revision_of};
+use crate::convert::{edit_value, number, object, revision_of};
 use crate::database::RemoteDatabase;
 use crate::find::RemoteFind;
 
@@ -34,8 +34,7 @@ impl RemoteAttempt {
     /// `Stopped` if the transaction lasted longer than the server's `wire.snapshot_time`.
     pub fn get(&mut self, id: &str) -> Result<Option<Document>> {
         let arguments = object([("id", id.into()), ("snapshot", self.snapshot.into())]);
-        let found =
-            optional_document(&self.database.shared.factory, &self.database.request(Operation::Get, &arguments)?)?;
+        let found = self.database.request_document(Operation::Get, &arguments)?;
         self.read.insert(id.to_owned(), found.as_ref().map(|found| found.revision().to_string()));
         Ok(found)
     }

@@ -8,7 +8,7 @@ use stemmadb_wire::Credentials;
 
 /// The port if a URL names none.
 pub(crate) const PORT: u16 = 5985;
-/// The port of the HTTP server, for WebSockets.
+/// The port of the HTTP server, for `stemma+ws:` and `stemma+wss:`.
 const HTTP_PORT: u16 = 5984;
 /// The route of WebSockets.
 const WEBSOCKET_ROUTE: &str = "/_wire";
@@ -49,8 +49,9 @@ fn wrong(url: &str, why: &str) -> Error {
         _ => url.to_owned(),
     };
     Error::invalid(format!("`{shown}` {why}")).with_hint(
-        "stemma://user:password@host:5985/database; stemma+tls://…, stemma+quic://…, stemma+ws://host:5984/database or \
-         stemma+wss://… likewise; or stemma+unix:///path/to/socket?database=name",
+        "stemma://user:password@host:5985/database; stemma+tls://…, stemma+quic://…; http://host:5984/database, \
+         https://…, stemma+ws://… or stemma+wss://… for the HTTP server; or \
+         stemma+unix:///path/to/socket?database=name",
     )
 }
 
@@ -68,11 +69,11 @@ impl ServerUrl {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong(url, "is not a URL"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut is_encrypted = match scheme {
-            "stemma" | "stemma+unix" | "stemma+ws" => false,
-            "stemma+tls" | "stemma+wss" | "stemma+quic" => true,
+            "stemma" | "stemma+unix" | "stemma+ws" | "http" => false,
+            "stemma+tls" | "stemma+wss" | "stemma+quic" | "https" => true,
             _ => return Err(wrong(url, "has a scheme that the client doesn't know")),
         };
-        let is_websocket = matches!(scheme, "stemma+ws" | "stemma+wss");
+        let is_websocket = matches!(scheme, "stemma+ws" | "stemma+wss" | "http" | "https");
         let (mut database, mut credentials) = (None, Credentials::Anonymous);
         let mut route = WEBSOCKET_ROUTE.to_owned();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -105,7 +106,12 @@ impl ServerUrl {
         if !path.is_empty() {
             database = Some(decode(url, path)?);
         }
-        let default_port = if is_websocket { HTTP_PORT } else { PORT };
+        let default_port = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ if is_websocket => HTTP_PORT,
+            _ => PORT,
+        };
         let (host, port) = host_and_port(host, default_port).ok_or_else(|| wrong(url, "has no host, or a bad port"))?;
         let address = match scheme {
             "stemma+quic" if cfg!(all(unix, feature = "quic")) => Address::Quic { host, port },
@@ -161,12 +167,16 @@ mod tests {
         let url = parse("stemma+ws://ada:x@h/shop");
         assert_eq!((url.address, url.database.as_deref()), (websocket(5984, false, "/_wire"), Some("shop")));
         assert_eq!(parse("stemma+wss://h:443/shop?route=/db/_wire").address, websocket(443, true, "/db/_wire"));
+        assert_eq!(parse("http://h/shop").address, websocket(80, false, "/_wire"));
+        assert_eq!(parse("http://ada:x@h:5984/shop").address, websocket(5984, false, "/_wire"));
+        assert_eq!(parse("https://h/shop?route=/db/_wire").address, websocket(443, true, "/db/_wire"));
         for bad in [
             "shop",
             "stemma://h?route=/x",
             "stemma+ws://h?route=x",
             "stemma+ws://h?route=/a b",
-            "http://h",
+            "http://",
+            "ftp://h",
             "stemma://",
             "stemma://h:x",
             "stemma+unix://h/x",

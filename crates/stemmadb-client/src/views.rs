@@ -6,7 +6,7 @@ use serde::Serialize;
 use stemmadb::past::At;
 use stemmadb::views::{ViewInfo, ViewRow};
 use stemmadb::{Access, DeclaredView, DocumentId, Object, Result, Sequence, Value};
-use stemmadb_wire::Operation;
+use stemmadb_wire::{Item, Operation};
 
 use crate::convert::{at_value, document, into_text, missing_field, number, object, pair, progress, text};
 use crate::database::RemoteDatabase;
@@ -261,7 +261,7 @@ impl RemoteViewQuery {
     /// Those of [`RemoteViewQuery::reduce`].
     pub fn group(self) -> Result<RemoteRows<(Value, Value)>> {
         let (database, arguments) = self.shaped("groups")?;
-        RemoteRows::start(database, Operation::ViewQuery, &arguments, None, |_, row| pair(row))
+        RemoteRows::start(database, Operation::ViewQuery, &arguments, None, |_, row| pair(row.into_value()?))
     }
 
     /// Groups the rows by the first `level` elements of array keys, and reduces each group.
@@ -273,7 +273,8 @@ impl RemoteViewQuery {
     }
 }
 
-fn view_row(database: &RemoteDatabase, mut row: Value) -> Result<ViewRow<DeclaredView>> {
+fn view_row(database: &RemoteDatabase, row: Item) -> Result<ViewRow<DeclaredView>> {
+    let mut row = row.into_value()?;
     let id = DocumentId::new(text(&row, "id")?)?;
     let document = row.get("document").map(|value| document(&database.shared.factory, value)).transpose()?;
     let mut take = |name| row.as_object_mut().and_then(|row| row.remove(name)).ok_or_else(|| missing_field(name));

@@ -149,7 +149,10 @@ fn check_head(head: &str, key: &str) -> io::Result<()> {
     let mut lines = head.lines();
     let status = lines.next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("101") {
-        let message = format!("the server does not open a WebSocket: {status}");
+        let message = format!(
+            "the server does not open a WebSocket: {status}. It is no Stemma server, its setting wire.websocket is \
+             false, or a proxy before it passes no WebSockets"
+        );
         return Err(io::Error::other(message));
     }
     let expected = BASE64_STANDARD.encode(Sha1::new().chain_update(key).chain_update(ACCEPT_GUID).finalize());

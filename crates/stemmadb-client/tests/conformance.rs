@@ -1,4 +1,4 @@
-//! The same behavior embedded, over TCP with both encodings, over TLS and over a Unix socket.
+//! The same behavior embedded, over TCP with two encodings, over TLS, and over a Unix socket with the third.
 
 mod support;
 
@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use stemmadb::{DeltaEvent, DocumentId, Edit, ErrorKind, Patch, Result, Revision, Selector, Sequence, Value, field};
+use stemmadb::{
+    DeltaEvent, DocumentId, Edit, ErrorKind, Patch, PathEvent, Result, Revision, Selector, Sequence, Value, field,
+};
 use stemmadb_client::AnyDatabase;
 use stemmadb_client::asynchronous::AsyncDatabase;
 use support::{PATIENCE, conformance};
@@ -252,7 +254,12 @@ fn asynchronous_operations_are_the_same(db: &AnyDatabase) {
                 events => assert!(delta.is_first() && events.is_empty(), "{events:?}"),
             }
         }
+        let (mut paths, mut messages) =
+            (db.subscribe_paths(["n"]).await.unwrap(), db.subscribe_topic(["a/#"]).await.unwrap());
         let second = db.replace("a", &first, &json!({"state": "open", "n": 2})).await.unwrap();
+        assert_eq!(paths.next().await.unwrap().unwrap().paths, [PathEvent::Changed("n".into())]);
+        assert_eq!(db.publish("a/b", &second.to_string()).await.unwrap(), 1);
+        assert_eq!(messages.next().await.unwrap().unwrap().payload, second.to_string().into());
         db.update("a", &Patch::new().increment("n", 1)).await.unwrap();
         assert_eq!(kind(db.delete("a", &second).await), ErrorKind::Conflict);
         assert_eq!(db.get("a").await.unwrap().unwrap().get("n").unwrap(), Some(3.into()));

@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read, Seek, SeekFrom};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -27,6 +27,7 @@ conformance! {
     the_past_is_read_and_restored
     feeds_are_filtered_by_paths
     path_subscriptions_report_changed_values
+    messages_reach_those_who_listen
     typed_collections_are_the_same
 }
 
@@ -322,6 +323,40 @@ fn path_subscriptions_report_changed_values(db: &AnyDatabase) {
     assert!(change.id.as_str() == "order-1" && change.paths.is_empty() && change.sequence > before);
     let refused = db.subscribe_paths(["a/#/b"]).and_then(|mut feed| feed.next_within(PATIENCE).map(drop));
     assert_eq!(kind(refused), ErrorKind::Invalid);
+}
+
+fn messages_reach_those_who_listen(db: &AnyDatabase) {
+    assert_eq!(db.publish("orders/1/paid", &json!({})).unwrap(), 0);
+    let mut paid = db.subscribe_topic(["orders/+/paid", "alarms/#"]).unwrap();
+    assert_eq!(db.publish("orders/2/shipped", &json!({})).unwrap(), 0);
+    assert_eq!(db.publish("orders/2/paid", &json!({"total": 30})).unwrap(), 1);
+    assert_eq!(db.publish("alarms", &"fire").unwrap(), 1);
+    let mut next = || paid.next_within(PATIENCE).unwrap().expect("a message");
+    let message = next();
+    assert_eq!((message.topic.as_str(), message.payload.to_json()), ("orders/2/paid", r#"{"total":30}"#.to_owned()));
+    assert_eq!(next().payload, "fire".into());
+    assert!(paid.next_within(Duration::from_millis(20)).unwrap().is_none());
+    // The oldest messages of a slow reader are dropped.
+    for n in 0..3_000 {
+        db.publish("alarms/flood", &json!({"n": n, "text": "x".repeat(1_000)})).unwrap();
+    }
+    let (mut count, mut last) = (0, Value::Null);
+    while last != 2_999.into() {
+        last = paid.next_within(PATIENCE).unwrap().expect("a message").payload.get("n").unwrap().clone();
+        count += 1;
+    }
+    // A server says how many it dropped after the messages that it did not.
+    let end = Instant::now() + PATIENCE;
+    while paid.dropped_count() + count < 3_000 && Instant::now() < end {
+        assert!(paid.next_within(Duration::from_millis(20)).unwrap().is_none());
+    }
+    assert_eq!(paid.dropped_count() + count, 3_000);
+    assert!(paid.dropped_count() > 0);
+    for topic in ["", "a/+", "#"] {
+        assert_eq!(kind(db.publish(topic, &1)), ErrorKind::Invalid, "{topic}");
+    }
+    assert_eq!(kind(db.subscribe_topic(["a/#/b"])), ErrorKind::Invalid);
+    assert_eq!(kind(db.subscribe_topic([""; 0])), ErrorKind::Invalid);
 }
 
 fn json_value(text: &str) -> Value {

@@ -314,7 +314,7 @@ fn pipelined_answers_may_arrive_in_any_order() {
             }
         }
     });
-    let options = ClientOptions::new().timeout(PATIENCE);
+    let options = ClientOptions::new().timeout(PATIENCE).encoding(Encoding::Json);
     let client = Client::connect_with(&format!("stemma://{address}"), options).unwrap();
     let found = client.database("shop").get_pipelined(["a", "b", "c", "d"]).unwrap();
     let ids: Vec<_> = found.iter().map(|found| found.as_ref().unwrap().id().to_string()).collect();
@@ -433,6 +433,19 @@ fn silent_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Received>
         }
     });
     (address, received)
+}
+
+#[test]
+fn urls_are_not_taken_for_paths() {
+    let server = TestServer::start(Transport::WebSocket);
+    server.client().create_database("shop").unwrap();
+    let url = server.url("root:geheim@");
+    assert!(url.starts_with("http://"), "{url}");
+    let opened = stemmadb_client::AnyDatabase::open(&format!("{url}/shop")).unwrap();
+    assert!(matches!(opened, stemmadb_client::AnyDatabase::Remote(_)));
+    for (wrong, kind) in [(url.as_str(), ErrorKind::Invalid), ("ftp://localhost/shop", ErrorKind::Invalid)] {
+        assert_eq!(stemmadb_client::AnyDatabase::open(wrong).map(drop).unwrap_err().kind(), kind, "{wrong}");
+    }
 }
 
 #[test]

@@ -37,6 +37,10 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// The log level and format. The program that embeds the server installs the log with [`Log::install`].
     pub log: Log,
+    /// The URL of a collector of OpenTelemetry, such as `http://localhost:4318`, that each request is reported to as a
+    /// span, by OTLP over HTTP. Headers with keys come from the variable `OTEL_EXPORTER_OTLP_HEADERS`. Needs the cargo
+    /// feature `otlp`. `None`: to no one.
+    pub otlp_endpoint: Option<String>,
     /// The sources of explicit settings by name. These settings can't be changed over HTTP.
     pub setting_sources: BTreeMap<&'static str, String>,
     /// The sites whose pages may use the server from a browser (CORS).
@@ -61,6 +65,8 @@ pub struct Config {
     pub require_valid_user: bool,
     /// The TLS certificate and key. `None`: connections are not encrypted.
     pub tls: Option<Tls>,
+    /// Certificates from an ACME server, instead of `tls`.
+    pub acme: Acme,
     /// A file with the key that all databases are encrypted with.
     pub key_file: Option<PathBuf>,
     /// The command that starts script workers. `None`: this program with a hidden subcommand.
@@ -228,6 +234,20 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
+/// Certificates that the server obtains from an ACME server and renews. Port 443 of each domain must lead to the
+/// address on which the server listens. They are kept in `.acme` below the directory of the databases.
+#[derive(Debug, Clone, Default)]
+pub struct Acme {
+    /// The domains, or IP addresses, for which a certificate is obtained; none: no certificate is.
+    pub domains: Vec<String>,
+    /// The mail addresses of the account.
+    pub contact: Vec<String>,
+    /// The URL of the ACME server's directory. `None`: Let's Encrypt, whose terms of service are agreed to.
+    pub directory: Option<String>,
+    /// The root certificate of the ACME server itself, as PEM, if it is private.
+    pub ca: Option<PathBuf>,
+}
+
 /// The limits for clients. hyper has no defaults for most of them.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -329,6 +349,11 @@ impl Default for Wire {
 }
 
 impl Config {
+    /// Whether connections are encrypted, with a certificate that is configured or obtained.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some() || !self.acme.domains.is_empty()
+    }
+
     /// The defaults for a server of the databases in `directory`, on port 5984 of the loopback address.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Config {
@@ -342,6 +367,7 @@ impl Config {
             memory_bytes: 64 << 20,
             hosts: Vec::new(),
             log: Log::default(),
+            otlp_endpoint: None,
             setting_sources: BTreeMap::new(),
             cors: Cors::default(),
             dashboard: None,
@@ -353,6 +379,7 @@ impl Config {
             lockout: Lockout::default(),
             require_valid_user: false,
             tls: None,
+            acme: Acme::default(),
             key_file: None,
             scripts: None,
             script_limits: ScriptLimits::default(),

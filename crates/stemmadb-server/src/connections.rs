@@ -68,6 +68,24 @@ impl Drop for CountedConnection {
     }
 }
 
+/// Waits for bytes of a local socket, and returns up to `bytes_max` of them; `None` at the end. Waits without a buffer:
+/// most connections are idle.
+#[cfg(unix)]
+pub(crate) async fn next_chunk(stream: &tokio::net::unix::OwnedReadHalf, bytes_max: usize) -> Option<Vec<u8>> {
+    loop {
+        stream.readable().await.ok()?;
+        let mut chunk = vec![0; bytes_max];
+        match stream.try_read(&mut chunk) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return None,
+            Ok(count) => {
+                chunk.truncate(count);
+                return Some(chunk);
+            }
+        }
+    }
+}
+
 /// The requests of a connection that are under way, and since when there are none.
 #[derive(Default)]
 pub(crate) struct Activity(Mutex<(usize, Option<Instant>)>);

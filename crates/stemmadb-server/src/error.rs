@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use stemmadb::{Error, ErrorKind};
 #[doc(inline)]
+pub(crate) use stemmadb_http::foundation::status_of;
 pub use stemmadb_http::foundation::{Failure, Result};
 
 /// The library's error for a failure of the server, for programs that know the library's kinds.

@@ -15,6 +15,7 @@ use stemmadb::{
 };
 use tokio::sync::Semaphore;
 
+use crate::auth::{Restriction, narrowed, readable};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, library_error};
 use crate::writes::{Editing, WriteOptions, apply_edits, edit_optimistically};
@@ -102,6 +103,11 @@ impl FunctionContext {
         FunctionContext { served, options, time_limit }
     }
 
+    /// The documents that the caller may read and write; `None`: all.
+    fn restriction(&self) -> Option<&Restriction> {
+        self.options.validator.restriction.as_ref()
+    }
+
     /// The caller's name; `None` if the database allows anonymous requests, and the caller is one.
     pub fn user(&self) -> Option<&str> {
         self.options.validator.user.name.as_deref()
@@ -132,17 +138,12 @@ impl FunctionContext {
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
-        let Some(document) = self.database().get(id)? else { return Ok(None) };
-        let is_readable = self.options.validator.may_read(&document).map_err(|failure| library_error(&failure))?;
-        Ok(is_readable.then_some(document))
+        readable(self.restriction(), self.database().get(id)?).map_err(|failure| library_error(&failure))
     }
 
     /// Starts a query over the documents that the caller may read. It stops after the server's limit of a query's time.
     pub fn find(&self, query: impl Into<Query>) -> Find {
-        let mut query = query.into();
-        if let Some(restriction) = &self.options.validator.restriction {
-            query = query.within(restriction.selector());
-        }
+        let mut query = narrowed(self.restriction(), query.into());
         if let Some(time) = self.time_limit {
             query = query.time_limit(time);
         }
@@ -154,7 +155,7 @@ impl FunctionContext {
     /// # Errors
     /// Those of [`Aggregation::rows`].
     pub fn aggregate(&self, aggregation: Aggregation) -> Result<Vec<(Value, Object)>> {
-        let aggregation = match &self.options.validator.restriction {
+        let aggregation = match self.restriction() {
             Some(restriction) => aggregation.narrowed(restriction.selector()),
             None => aggregation,
         };
@@ -180,8 +181,9 @@ impl FunctionContext {
     /// # Errors
     /// Those of `work`; `Conflict` if other writers interfere repeatedly.
     pub fn optimistic<T>(&self, mut work: impl FnMut(&mut FunctionTransaction<'_, '_, '_>) -> Result<T>) -> Result<T> {
-        let readable = self.options.validator.restriction.as_ref();
-        edit_optimistically(&self.served, &self.options, readable, |editing| work(&mut FunctionTransaction(editing)))
+        edit_optimistically(&self.served, &self.options, self.restriction(), |editing| {
+            work(&mut FunctionTransaction(editing))
+        })
     }
 }
 

@@ -14,6 +14,7 @@
 //! metrics     request counters                        log         one line per request
 //! outbound    HTTP client                             objects     backups in object stores
 //! wire        the wire protocol            functions   functions of the program
+//! console     the web console          spans       requests for OpenTelemetry
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -26,6 +27,7 @@ mod auth;
 mod changes;
 mod config;
 mod connections;
+mod console;
 mod design;
 mod directory;
 mod documents;
@@ -47,6 +49,7 @@ pub mod script;
 mod server;
 pub mod settings;
 mod shipping;
+mod spans;
 mod tls;
 mod triggers;
 mod watch;
@@ -56,7 +59,8 @@ mod writes;
 
 pub use auth::Access;
 pub use config::{
-    Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Triggers, Wire,
+    Acme, Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Triggers,
+    Wire,
 };
 pub use directory::raise_descriptor_limit;
 pub use documents::{format_rfc3339, format_rfc3339_us};

@@ -26,9 +26,6 @@ struct RequestCounters {
     /// By route, method and status. All three come from fixed lists, so clients can't create labels.
     requests: BTreeMap<(&'static str, &'static str, u16), u64>,
     times: BTreeMap<(&'static str, &'static str), Histogram>,
-    /// Requests by the wire protocol, by operation and status; and their times by operation.
-    wire_requests: BTreeMap<(&'static str, u16), u64>,
-    wire_times: BTreeMap<&'static str, Histogram>,
     /// By database and kind of query. Only databases that exist have an entry.
     queries: BTreeMap<String, BTreeMap<&'static str, QueryCounters>>,
 }
@@ -89,19 +86,19 @@ impl Histogram {
 impl Metrics {
     /// Counts a request and the time until its response.
     pub(crate) fn note(&self, route: &'static str, method: &Method, status: u16, time: Duration) {
-        let method = method_label(method);
-        let seconds = time.as_secs_f64();
-        let mut counters = self.0.lock();
-        *counters.requests.entry((route, method, status)).or_default() += 1;
-        counters.times.entry((route, method)).or_default().add(seconds);
+        self.count(route, method_label(method), status, Some(time));
     }
 
     /// Counts a request by the wire protocol, and its time unless it is none.
     pub(crate) fn note_wire(&self, operation: &'static str, status: u16, time: Option<Duration>) {
+        self.count(operation, WIRE_METHOD, status, time);
+    }
+
+    fn count(&self, route: &'static str, method: &'static str, status: u16, time: Option<Duration>) {
         let mut counters = self.0.lock();
-        *counters.wire_requests.entry((operation, status)).or_default() += 1;
+        *counters.requests.entry((route, method, status)).or_default() += 1;
         if let Some(time) = time {
-            counters.wire_times.entry(operation).or_default().add(time.as_secs_f64());
+            counters.times.entry((route, method)).or_default().add(time.as_secs_f64());
         }
     }
 
@@ -154,27 +151,21 @@ impl Metrics {
     pub(crate) fn print(&self, page: &mut MetricsPage) {
         let counters = self.0.lock();
         page.family("stemma_requests_total", "counter", "Requests that were answered.");
-        let wire = counters.wire_requests.iter().map(|((operation, status), count)| (*operation, *status, *count));
-        let all = counters.requests.iter().map(|((route, method, status), count)| (*route, *method, *status, *count));
-        for (route, method, status, count) in
-            all.chain(wire.map(|(operation, status, count)| (operation, WIRE_METHOD, status, count)))
-        {
+        for ((route, method, status), count) in &counters.requests {
             let status = status.to_string();
-            let labels = [("route", route), ("method", method), ("status", &status)];
-            page.sample("stemma_requests_total", &labels, count as f64);
+            let labels = [("route", *route), ("method", *method), ("status", &status)];
+            page.sample("stemma_requests_total", &labels, *count as f64);
         }
         page.family("stemma_request_seconds", "histogram", "How long requests took until their answer began.");
-        let wire = counters.wire_times.iter().map(|(operation, histogram)| ((*operation, WIRE_METHOD), histogram));
-        let all = counters.times.iter().map(|(key, histogram)| (*key, histogram));
-        for ((route, method), histogram) in all.chain(wire) {
+        for ((route, method), histogram) in &counters.times {
             let mut count = 0;
             let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             for (bound, in_bucket) in bounds.zip(histogram.counts) {
                 count += in_bucket;
-                let labels = [("route", route), ("method", method), ("le", &bound)];
+                let labels = [("route", *route), ("method", *method), ("le", &bound)];
                 page.sample("stemma_request_seconds_bucket", &labels, count as f64);
             }
-            let labels = [("route", route), ("method", method)];
+            let labels = [("route", *route), ("method", *method)];
             page.sample("stemma_request_seconds_sum", &labels, histogram.sum);
             page.sample("stemma_request_seconds_count", &labels, count as f64);
         }

@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
-use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, TraceId, UPLOADS_MAX};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
@@ -48,7 +48,8 @@ use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
-use crate::tls::HTTP_2;
+use crate::spans::{Spans, TraceParent};
+use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::wire::WireServer;
 pub use builder::ServerBuilder;
@@ -118,7 +119,8 @@ impl Server {
         Self::builder(config).mounted().await
     }
 
-    async fn open(config: Config, functions: Functions, listens: bool) -> Result<Self> {
+    async fn open(mut config: Config, functions: Functions, listens: bool) -> Result<Self> {
+        let certificates = if listens { Certificates::prepare(&mut config)? } else { None };
         let opened = config.clone();
         let (directory, settings, authenticator, generated_password) = blocking(move || {
             let directory = Arc::new(Directory::open(&opened)?);
@@ -132,7 +134,8 @@ impl Server {
         let dashboard = Dashboard::open(config.dashboard.as_deref())?;
         let (mut address, mut listening) = (config.address, None);
         if listens {
-            let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
+            let challenges = certificates.as_ref().map(Certificates::challenges);
+            let tls = config.tls.as_ref().map(|tls| crate::tls::acceptor(tls, challenges)).transpose()?;
             let listener = listen(config.address)
                 .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
             address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
@@ -165,11 +168,13 @@ impl Server {
             limits: config.triggers.clone(),
             stopping: stopped.clone(),
         }));
+        let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
             config: Config { address, ..config },
             settings,
             metrics: Arc::default(),
+            spans: Arc::new(spans),
             shipping: Arc::new(Shipping::new(directory.clone())),
             triggers,
             directory,
@@ -192,6 +197,9 @@ impl Server {
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
+        if let Some(certificates) = certificates {
+            tokio::spawn(certificates.tend(stopped.clone()));
+        }
         tokio::spawn(divide_memory(state.directory.clone(), stopped.clone()));
         let (wire_state, runtime) = (state.clone(), tokio::runtime::Handle::current());
         let wire = blocking(move || WireServer::start(&wire_state, runtime)).await?;
@@ -310,6 +318,7 @@ impl Server {
         let state = self.state.clone();
         let closed = blocking(move || {
             state.directory.close();
+            state.spans.stop(CLOSING_TIMEOUT);
             Ok(())
         });
         timeout(CLOSING_TIMEOUT, closed).await.ok();
@@ -391,6 +400,8 @@ async fn accept(
                     let Ok(Ok(stream)) = handshake else { return };
                     match stream.get_ref().1.alpn_protocol() {
                         Some(HTTP_2) => http2::drive(stream, peer, slot, state, stopped).await,
+                        // The handshake was the answer.
+                        Some(CHALLENGE_PROTOCOL) => {}
                         _ => drive_connection(connection(stream, peer, slot, &state, Arc::default()), stopped).await,
                     }
                 }
@@ -466,8 +477,8 @@ pub(crate) async fn serve(
     running: Option<RunningRequest>,
 ) -> Result<hyper::Response<RecordedBody>, std::convert::Infallible> {
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
-    let mut record = RequestRecord::begin(state.metrics.clone(), request.method().clone(), peer);
-    record.trace = TraceId::of(request.headers());
+    let mut record = RequestRecord::begin(state.metrics.clone(), state.spans.clone(), request.method().clone(), peer);
+    record.trace = TraceParent::of(request.headers());
     record.running = running;
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
     let cors = cors_headers(&state.settings.config(), origin.as_deref());

@@ -1,5 +1,7 @@
 //! TLS. The certificate is read again when its file changes, so that it can be renewed while the server runs.
 
+mod certificates;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,6 +17,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::Tls;
 use crate::error::{Failure, Result};
+use certificates::Challenges;
+pub(crate) use certificates::{CHALLENGE_PROTOCOL, Certificates};
 
 /// The name of HTTP/2 in the TLS handshake.
 pub(crate) const HTTP_2: &[u8] = b"h2";
@@ -22,13 +26,17 @@ pub(crate) const HTTP_2: &[u8] = b"h2";
 /// The minimum interval between checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Creates the acceptor of TLS connections, version 1.2 and later.
+/// Creates the acceptor of TLS connections, version 1.2 and later, which also answers the challenges of an ACME server.
 ///
 /// # Errors
 /// 400 if the certificate or key can't be read, or if they don't match.
-pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
-    let mut config = server_config(tls)?;
+pub(crate) fn acceptor(tls: &Tls, challenges: Option<Arc<Challenges>>) -> Result<TlsAcceptor> {
+    let is_challenged = challenges.is_some();
+    let mut config = configure(tls, challenges)?;
     config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
+    if is_challenged {
+        config.alpn_protocols.push(CHALLENGE_PROTOCOL.to_vec());
+    }
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
@@ -37,16 +45,21 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
 /// # Errors
 /// As [`acceptor`].
 pub(crate) fn server_config(tls: &Tls) -> Result<ServerConfig> {
+    configure(tls, None)
+}
+
+fn configure(tls: &Tls, challenges: Option<Arc<Challenges>>) -> Result<ServerConfig> {
     let provider = Arc::new(default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| Failure::internal(error.to_string()))?;
-    Ok(config.with_no_client_auth().with_cert_resolver(Arc::new(ReloadingCertificate::new(tls)?)))
+    Ok(config.with_no_client_auth().with_cert_resolver(Arc::new(ReloadingCertificate::new(tls, challenges)?)))
 }
 
 /// The current certificate, reloaded from its files.
 #[derive(Debug)]
 struct ReloadingCertificate {
     files: Tls,
+    challenges: Option<Arc<Challenges>>,
     current: Mutex<LoadedCertificate>,
 }
 
@@ -61,10 +74,10 @@ struct LoadedCertificate {
 type ModificationTimes = (Option<SystemTime>, Option<SystemTime>);
 
 impl ReloadingCertificate {
-    fn new(files: &Tls) -> Result<Self> {
+    fn new(files: &Tls, challenges: Option<Arc<Challenges>>) -> Result<Self> {
         let modified = modified(files);
         let current = LoadedCertificate { key: read(files)?, modified, last_check: Instant::now() };
-        Ok(ReloadingCertificate { files: files.clone(), current: Mutex::new(current) })
+        Ok(ReloadingCertificate { files: files.clone(), challenges, current: Mutex::new(current) })
     }
 
     fn key(&self) -> Arc<CertifiedKey> {
@@ -87,8 +100,9 @@ impl ReloadingCertificate {
 }
 
 impl ResolvesServerCert for ReloadingCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.key())
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let challenge = self.challenges.as_ref().and_then(|challenges| challenges.answer(&hello));
+        challenge.unwrap_or_else(|| Some(self.key()))
     }
 }
 

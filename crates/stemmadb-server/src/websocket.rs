@@ -64,6 +64,8 @@ mod bridge {
     use tokio_tungstenite::tungstenite::Message;
     use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+    use crate::connections::next_chunk;
+
     /// The longest message that a client may send.
     const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
@@ -123,14 +125,7 @@ mod bridge {
     }
 
     async fn send(from_stream: OwnedReadHalf, mut to_client: SplitSink<Socket, Message>, stall_timeout: Duration) {
-        // Waits without a buffer: most connections are idle.
-        while from_stream.readable().await.is_ok() {
-            let mut chunk = vec![0; CHUNK_BYTES];
-            match from_stream.try_read(&mut chunk) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Ok(0) | Err(_) => break,
-                Ok(count) => chunk.truncate(count),
-            }
+        while let Some(chunk) = next_chunk(&from_stream, CHUNK_BYTES).await {
             match timeout(stall_timeout, to_client.send(Message::Binary(chunk.into()))).await {
                 Ok(Ok(())) => {}
                 _ => return,

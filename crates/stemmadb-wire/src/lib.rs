@@ -6,6 +6,7 @@
 //! Invariants: decoding returns an error or a value and never panics. A frame longer than the limit is refused when its
 //! header is read. Buffers grow with the bytes that arrive, not with the lengths that a peer claims.
 
+mod answer;
 mod error;
 mod frame;
 mod handshake;
@@ -15,11 +16,12 @@ mod reader;
 mod request;
 mod value;
 
+pub use answer::{AnswerReader, Item, Reply};
 pub use error::{error_from_value, error_to_value, kind_from_name, kind_name};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameBuffer, FrameKind, write_frame};
 pub use handshake::{Credentials, Hello, MAGIC, QUIC_PROTOCOL, VERSION, Welcome};
 pub use operation::{Operation, Repetition};
-pub use polling::Polling;
+pub use polling::SharedPolling;
 pub use request::{Request, WriteKey};
 pub use value::Encoding;
 

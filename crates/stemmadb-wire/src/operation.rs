@@ -160,6 +160,10 @@ operations! {
     SequenceAt = 121, Safe;
     /// Calls a function of the program that runs the server.
     CallFunction = 128, Once;
+    /// Publishes a message to a topic.
+    Publish = 144, Once;
+    /// Streams the messages of topics that match patterns.
+    SubscribeTopic = 145, Safe;
 }
 
 impl Operation {

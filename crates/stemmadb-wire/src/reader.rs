@@ -26,6 +26,11 @@ impl<'a> Reader<'a> {
         self.bytes
     }
 
+    /// The unread bytes, which stay unread.
+    pub(crate) fn unread(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The number of unread bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()

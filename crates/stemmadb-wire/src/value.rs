@@ -1,4 +1,5 @@
-//! The two encodings of values: JSON text, and a packed binary form that needs no parsing of text.
+//! The encodings of values: JSON text; a packed binary form that needs no parsing of text; and that form with documents
+//! as they are stored.
 
 use stemmadb::{DEPTH_MAX, Limits, Number, Object, Result, Value};
 
@@ -9,10 +10,13 @@ use crate::reader::{Reader, malformed, write_text, write_varint};
 #[repr(u8)]
 pub enum Encoding {
     /// JSON text, UTF-8.
-    #[default]
     Json = 0,
     /// A tag byte before each value, lengths before strings, arrays and objects.
     Packed = 1,
+    /// As `Packed`; but documents that are a result, or its rows, may be records as the server stores them, which
+    /// neither side decodes. For clients that use this library.
+    #[default]
+    Records = 2,
 }
 
 const NULL: u8 = 0;
@@ -22,17 +26,19 @@ const POSITIVE: u8 = 3;
 const NEGATIVE: u8 = 4;
 const DOUBLE: u8 = 5;
 const STRING: u8 = 6;
-const ARRAY: u8 = 7;
-const OBJECT: u8 = 8;
+pub(crate) const ARRAY: u8 = 7;
+pub(crate) const OBJECT: u8 = 8;
+pub(crate) const RECORD: u8 = 9;
 
 /// The depth of values: documents, and what surrounds them in frames.
-const DEPTH: usize = DEPTH_MAX + 8;
+pub(crate) const DEPTH: usize = DEPTH_MAX + 8;
 
 impl Encoding {
     pub(crate) fn from_code(code: u8) -> Result<Self> {
         match code {
             0 => Ok(Encoding::Json),
             1 => Ok(Encoding::Packed),
+            2 => Ok(Encoding::Records),
             _ => Err(malformed("its encoding of values is unknown")),
         }
     }
@@ -41,7 +47,7 @@ impl Encoding {
     pub fn write(self, value: &Value, out: &mut Vec<u8>) {
         match self {
             Encoding::Json => value.write_json(out),
-            Encoding::Packed => write_packed(value, out),
+            Encoding::Packed | Encoding::Records => write_packed(value, out),
         }
     }
 
@@ -62,6 +68,11 @@ impl Encoding {
         write_text(name, out);
     }
 
+    /// Appends what precedes the record of a document.
+    pub fn write_record_head(out: &mut Vec<u8>) {
+        out.push(RECORD);
+    }
+
     /// Reads a value that is all of `bytes`.
     ///
     /// # Errors
@@ -72,7 +83,7 @@ impl Encoding {
                 let limits = Limits { bytes: usize::MAX, nodes: usize::MAX, depth: DEPTH };
                 Value::parse_with(bytes, &limits)
             }
-            Encoding::Packed => {
+            Encoding::Packed | Encoding::Records => {
                 let mut reader = Reader::new(bytes);
                 let value = read_packed(&mut reader, DEPTH)?;
                 if reader.is_empty() { Ok(value) } else { Err(malformed("bytes follow a value")) }
@@ -124,7 +135,7 @@ fn write_number(number: Number, out: &mut Vec<u8>) {
     }
 }
 
-fn read_packed(reader: &mut Reader<'_>, depth: usize) -> Result<Value> {
+pub(crate) fn read_packed(reader: &mut Reader<'_>, depth: usize) -> Result<Value> {
     let integer = |integer: i128| Number::from_i128(integer).map(Value::Number).ok_or_else(|| malformed("a number"));
     Ok(match reader.u8()? {
         NULL => Value::Null,
@@ -162,7 +173,7 @@ fn read_packed(reader: &mut Reader<'_>, depth: usize) -> Result<Value> {
 }
 
 /// Reads a count of elements, each of which has at least `bytes_min` bytes. Returns it with the depth that remains.
-fn count(reader: &mut Reader<'_>, depth: usize, bytes_min: usize) -> Result<(usize, usize)> {
+pub(crate) fn count(reader: &mut Reader<'_>, depth: usize, bytes_min: usize) -> Result<(usize, usize)> {
     let depth = depth.checked_sub(1).ok_or_else(|| malformed("a value is nested too deeply"))?;
     let count = usize::try_from(reader.varint()?).ok().filter(|count| *count <= reader.len() / bytes_min);
     Ok((count.ok_or_else(|| malformed("a count exceeds what follows"))?, depth))

@@ -121,7 +121,7 @@ pub mod replication {
 
 /// What a client of a database in another process needs to return the types of this crate.
 pub mod remote {
-    pub use crate::document::DocumentFactory;
+    pub use crate::document::{DocumentFactory, RecordReader, RecordWriter};
 }
 
 /// Rows and options of views, and views whose functions are given at run time.

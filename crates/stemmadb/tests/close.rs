@@ -188,3 +188,26 @@ fn closing_during_use_loses_nothing() {
         assert!(reopened.maintenance().check().unwrap().is_sound());
     }
 }
+
+thread_local! {
+    static KEPT: std::cell::RefCell<Option<Database>> = const { std::cell::RefCell::new(None) };
+}
+
+/// A thread drops what it keeps after values of the library that it used later, which closing can do without.
+#[test]
+fn database_kept_by_a_thread_is_closed_when_the_thread_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kept.stemma");
+    let thread_path = path.clone();
+    let thread = std::thread::spawn(move || {
+        // Registered before the values that writes use, and so dropped after them.
+        KEPT.with_borrow_mut(|kept| *kept = None);
+        let db = open(&thread_path);
+        fill(&db, 3_000);
+        KEPT.replace(Some(db));
+    });
+    thread.join().unwrap();
+    let db = open(&path);
+    assert_eq!(db.find(field("number").ge(0)).count().unwrap(), 3_000);
+    assert!(db.maintenance().check().unwrap().is_sound());
+}

@@ -581,7 +581,7 @@ fn header_checksum(segment: &[u8], offset: usize) -> [u8; 4] {
 }
 
 #[test]
-fn changed_frame_header_with_a_right_checksum_is_told() -> Result<()> {
+fn changed_frame_header_with_a_right_checksum_is_noticed() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let db = Database::open_with(&path, encrypted(1))?;
@@ -608,12 +608,12 @@ fn changed_frame_header_with_a_right_checksum_is_told() -> Result<()> {
             let right = header_checksum(&changed, offset);
             changed[checksum].copy_from_slice(&right);
             std::fs::write(name, &changed).unwrap();
-            let is_told = Database::open_with(&path, encrypted(1)).and_then(|db| {
+            let is_noticed = Database::open_with(&path, encrypted(1)).and_then(|db| {
                 let report = db.maintenance().check()?;
                 db.close()?;
                 Ok(!report.damages.is_empty())
             });
-            assert!(is_told.unwrap_or(true), "the frame at {offset} has another commit time, and nothing tells it");
+            assert!(is_noticed.unwrap_or(true), "the frame at {offset} has another commit time, which goes unnoticed");
             std::fs::write(name, &written).unwrap();
             changed_count += 1;
         }
@@ -624,7 +624,7 @@ fn changed_frame_header_with_a_right_checksum_is_told() -> Result<()> {
 }
 
 #[test]
-fn exchanged_contents_are_told() -> Result<()> {
+fn exchanged_contents_are_noticed() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let db = Database::open_with(&path, encrypted(1))?;

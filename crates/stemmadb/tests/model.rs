@@ -75,6 +75,10 @@ enum Kind {
     },
     /// An ancestry with a gap.
     Gap,
+    /// A deletion beside the revision that replaced a known one.
+    Depart {
+        revision: usize,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -166,6 +170,7 @@ fn change() -> impl Strategy<Value = Change> {
             .prop_map(|(revision, length, steps)| Kind::Branch { revision, length, steps }),
         1 => (0..30usize, 1..8usize).prop_map(|(revision, length)| Kind::Known { revision, length }),
         1 => Just(Kind::Gap),
+        2 => (0..30usize).prop_map(|revision| Kind::Depart { revision }),
     ];
     (0..IDS.len(), 0..200u64, kind).prop_map(|(id, body, kind)| Change { id, body, kind })
 }
@@ -395,6 +400,9 @@ impl Case {
                 body: value,
                 files: Vec::new(),
             },
+            Kind::Depart { revision: at } => {
+                Edit::Depart { id, replaced: known(at).unwrap_or_else(|| revision("1-none")), body: value }
+            }
         }
     }
 

@@ -13,10 +13,10 @@ const FILE_LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 120;
 
 /// Maximum bytes of all Markdown below `docs`.
-const DOCS_BYTES_MAX: u64 = 439_500;
+const DOCS_BYTES_MAX: u64 = 468_500;
 
 /// Maximum lines of ARCHITECTURE.md.
-const ARCHITECTURE_LINES_MAX: usize = 204;
+const ARCHITECTURE_LINES_MAX: usize = 205;
 
 /// Maximum public methods of `Database`, and maximum names that the crate's root exports.
 const DATABASE_METHODS_MAX: usize = 50;

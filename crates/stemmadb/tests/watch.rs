@@ -440,6 +440,38 @@ fn path_subscription_reports_changes_at_its_paths() {
 }
 
 #[test]
+fn path_subscription_with_selector_takes_other_documents_for_absent() {
+    let db = Database::in_memory();
+    let visible = field("shop").eq("Berlin");
+    let mut changes = db.subscribe_paths(["status", "_id/+"]).unwrap().selector(&visible).unwrap();
+    let write = |id: &str, shop: &str, status: &str| {
+        db.upsert(id, &serde_json::json!({"shop": shop, "status": status})).unwrap()
+    };
+    write("a", "Rome", "new");
+    write("a", "Rome", "paid");
+    write("a", "Berlin", "paid");
+    write("a", "Berlin", "sent");
+    write("a", "Rome", "sent");
+    write("a", "Rome", "lost");
+    let last = write("b", "Berlin", "new");
+    db.delete("b", &last).unwrap();
+    assert_eq!(
+        received_changes(&mut changes),
+        ["a +_id +status", "a ~_id ~status", "a -_id -status (deleted)", "b +_id +status", "b -_id -status (deleted)"]
+    );
+    // Also if no value at a path changes.
+    let mut status = db.subscribe_paths(["status"]).unwrap().selector(&visible).unwrap();
+    write("d", "Rome", "new");
+    write("d", "Berlin", "new");
+    write("d", "Rome", "new");
+    assert_eq!(received_changes(&mut status), ["d +status", "d -status (deleted)"]);
+    // One that catches up sees what matches now.
+    db.upsert("c", &serde_json::json!({"shop": "Berlin"})).unwrap();
+    let since = |sequence| db.subscribe_paths(["#"]).unwrap().selector(&visible).unwrap().since(sequence).unwrap();
+    assert_eq!(received_changes(&mut since(stemmadb::Sequence::ZERO)), ["c "]);
+}
+
+#[test]
 fn slow_path_subscription_receives_every_changed_document() {
     let db = Database::in_memory();
     let mut all = db.subscribe_paths(["n"]).unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Bench, round_trips, single_inserts};
+use super::{Bench, access_rules, round_trips, single_inserts};
 use crate::Result;
 use crate::harness::{ResultRow, Samples, Unit, grouped};
 use crate::server::{Connection, Endpoint, Response, ServerProcess};
@@ -79,6 +79,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     }
     notices(bench, &endpoint)?;
     round_trips::run(bench, &server)?;
+    access_rules::run(bench, &server)?;
     memory(bench, &server, "memory under load", "VmHWM", None)
 }
 

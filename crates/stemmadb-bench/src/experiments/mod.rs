@@ -1,5 +1,6 @@
 //! The experiments: one module per group of rows.
 
+mod access_rules;
 mod anti_patterns;
 mod barrel_queries;
 mod barrel_suite;
@@ -293,7 +294,7 @@ pub(crate) mod tests {
     fn history_experiment_produces_all_rows() {
         let mut bench = tiny(&[]);
         bench.history().unwrap();
-        assert_eq!(bench.results.rows().len(), 9);
+        assert_eq!(bench.results.rows().len(), 13);
     }
 
     #[test]

@@ -47,11 +47,15 @@ impl ServerProcess {
 
     /// Connects over the wire protocol as the administrator.
     pub(crate) fn connect(&self, transport: Transport) -> Result<Client> {
+        self.connect_with(transport, Credentials::Password { user: NAME.to_owned(), password: PASSWORD.to_owned() })
+    }
+
+    /// Connects over the wire protocol as somebody.
+    pub(crate) fn connect_with(&self, transport: Transport, credentials: Credentials) -> Result<Client> {
         let url = match transport {
             Transport::Tcp => format!("stemma://{}", self.wire_address),
             Transport::Socket => format!("stemma+unix://{}", self.socket.display()),
         };
-        let credentials = Credentials::Password { user: NAME.to_owned(), password: PASSWORD.to_owned() };
         Ok(Client::connect_with(&url, ClientOptions::new().credentials(credentials))?)
     }
 

@@ -29,6 +29,25 @@ pub(crate) struct Serve {
     pub(crate) settings: SettingArguments,
 }
 
+/// The arguments of `stemma console`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma console library.stemma\n  \
+    stemma console library.stemma --open\n\n\
+    Prints an address for a browser on this machine, and serves the database there until interrupted. The address \
+    contains a password that is valid for this run: do not pass it on. While the console runs, no other process can \
+    open the database.")]
+pub(crate) struct Console {
+    /// The database
+    pub(crate) database: PathBuf,
+    /// The port of the loopback address; 0: any free port
+    #[arg(long, default_value_t = 0, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// Open the address in the browser, too
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
 /// Flags for settings: the name of each given setting with its values.
 #[derive(Debug, Default)]
 pub(crate) struct SettingArguments(pub(crate) Vec<(String, Vec<String>)>);

@@ -5,6 +5,7 @@ mod attachment;
 mod backup;
 mod changes;
 mod completions;
+mod console;
 mod document;
 mod encryption;
 mod export;
@@ -14,6 +15,7 @@ mod import;
 mod index;
 mod keys;
 mod maintenance;
+mod manual;
 mod mirror;
 mod query;
 mod remote;
@@ -82,7 +84,9 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Rekey(rekey) => encryption::rekey(rekey, session),
         Command::Compact(compact) => maintenance::compact(compact, session),
         Command::Serve(serve) => serve::run(serve, session),
+        Command::Console(console) => console::run(console, session),
         Command::Completions(completions) => completions::run(completions),
+        Command::Manual(manual) => manual::run(manual),
         Command::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database, run)),
     }
 }

@@ -19,13 +19,18 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
     if serve.print_config {
         return write!(std::io::stdout().lock(), "{}", gathered.to_toml()).map_err(Failure::output);
     }
+    run_server(gathered.config, announce)
+}
+
+/// Runs a server until it is interrupted. `announce` is called once it listens.
+pub(super) fn run_server(config: Config, announce: impl FnOnce(&Server, &Config) -> Result<()>) -> Result<()> {
     raise_descriptor_limit();
     // The runtime panics if it cannot start its threads, so check first.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.max_blocking_threads(BLOCKING_THREADS_MAX).enable_all();
     let runtime = check_thread_limit().and_then(|()| runtime.build());
     let runtime = runtime.map_err(stemmadb::Error::no_thread)?;
-    let served = runtime.block_on(serve_until_interrupted(gathered.config));
+    let served = runtime.block_on(serve_until_interrupted(config, announce));
     // The databases are closed: work that still runs can't do anything but fail.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     served
@@ -71,17 +76,34 @@ fn gather(serve: &Serve) -> Result<LoadedSettings> {
     })
 }
 
-async fn serve_until_interrupted(config: Config) -> Result<()> {
-    let (log, durability, scheme) =
-        (config.log, config.durability, if config.tls.is_some() { "https" } else { "http" });
+async fn serve_until_interrupted(config: Config, announce: impl FnOnce(&Server, &Config) -> Result<()>) -> Result<()> {
     let cannot_wait = |error| Failure::new(Exit::Unavailable, format!("cannot wait for signals: {error}"));
     let shutdown = ShutdownSignal::install().map_err(cannot_wait)?;
-    let _logging = log.install(std::io::stderr()).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
-    let server = Server::start(config).await.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
-    let address = server.address();
-    match log.format {
-        Format::Text => notice(format_args!("listening on {scheme}://{address} (durability: {durability})")),
-        Format::Json => tracing::info!(target: "stemma", scheme, %address, %durability, "listening"),
+    let _logging =
+        config.log.install(std::io::stderr()).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
+    let started = Server::start(config.clone()).await;
+    let server = started.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
+    let announced = announce(&server, &config);
+    if announced.is_ok() {
+        shutdown.wait().await.map_err(cannot_wait)?;
+    }
+    server.stop().await;
+    announced
+}
+
+/// Prints where the server listens, where its console is, and the password if it was generated.
+fn announce(server: &Server, config: &Config) -> Result<()> {
+    let (address, durability) = (server.address(), config.durability);
+    let scheme = if config.is_encrypted() { "https" } else { "http" };
+    match config.log.format {
+        Format::Text => {
+            notice(format_args!("listening on {scheme}://{address} (durability: {durability})"));
+            notice(format_args!("console: {scheme}://{address}/_console/"));
+        }
+        Format::Json => {
+            let console = format!("{scheme}://{address}/_console/");
+            tracing::info!(target: "stemma", scheme, %address, %durability, console, "listening");
+        }
     }
     if let Some(password) = server.generated_password() {
         notice(format_args!(
@@ -89,8 +111,6 @@ async fn serve_until_interrupted(config: Config) -> Result<()> {
              set STEMMA_ADMIN_PASSWORD to choose one)"
         ));
     }
-    shutdown.wait().await.map_err(cannot_wait)?;
-    server.stop().await;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The key of encrypted databases, and encrypting, decrypting and rekeying.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use stemmadb::Options;
@@ -10,8 +10,8 @@ use super::{Database, open_failure};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 
-/// The key that databases are opened with by this process.
-static KEY: OnceLock<EncryptionKey> = OnceLock::new();
+/// The key that databases are opened with by this process, and its file.
+static KEY: OnceLock<(EncryptionKey, Option<PathBuf>)> = OnceLock::new();
 
 /// Where a key is.
 pub(crate) enum KeySource {
@@ -33,9 +33,25 @@ impl KeySource {
 
 /// Has databases opened with this key from now on.
 pub(crate) fn use_key(source: KeySource) -> Result<()> {
+    let file = match &source {
+        KeySource::File(path) => Some(PathBuf::from(path)),
+        _ => None,
+    };
     // A second key can't be given.
-    KEY.set(source.key()?).ok();
+    KEY.set((source.key()?, file)).ok();
     Ok(())
+}
+
+/// The file with the key, for a server that opens databases.
+///
+/// # Errors
+/// `Usage` if there is a key, but not in a file.
+pub(crate) fn key_file() -> Result<Option<PathBuf>> {
+    match KEY.get() {
+        None => Ok(None),
+        Some((_, Some(file))) => Ok(Some(file.clone())),
+        Some((_, None)) => Err(Failure::usage("a server reads its key from a file").with_hint("use --key-file FILE")),
+    }
 }
 
 /// Options with the key, if one was given.
@@ -47,7 +63,7 @@ pub(super) fn options() -> Options {
 }
 
 pub(super) fn key() -> Option<&'static EncryptionKey> {
-    KEY.get()
+    KEY.get().map(|(key, _)| key)
 }
 
 fn required_key() -> Result<&'static EncryptionKey> {

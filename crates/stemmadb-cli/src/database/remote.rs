@@ -23,7 +23,7 @@ use crate::progress::Progress;
 /// Whether a path is the URL of a database on a server.
 pub(crate) fn is_remote(path: &Path) -> bool {
     let path = path.to_string_lossy();
-    path.starts_with("stemma:") || path.starts_with("stemma+")
+    ["stemma:", "stemma+", "http:", "https:"].iter().any(|scheme| path.starts_with(scheme))
 }
 
 /// A database of a server.
@@ -38,8 +38,10 @@ impl ServerDatabase {
     pub(crate) fn open(url: &Path) -> Result<Self> {
         let database = Client::connect(&url.to_string_lossy())?.default_database();
         let database = database.ok_or_else(|| {
-            Failure::usage("the URL names no database")
-                .with_hint("stemma://user:password@host:5985/database, or stemma+unix:///socket?database=name")
+            Failure::usage("the URL names no database").with_hint(
+                "stemma://user:password@host:5985/database, http://user:password@host:5984/database, or \
+                 stemma+unix:///socket?database=name",
+            )
         })?;
         Ok(ServerDatabase { database, past: None })
     }

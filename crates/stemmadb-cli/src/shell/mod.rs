@@ -152,7 +152,7 @@ fn help(name: Option<&str>) -> Result<()> {
         None => {
             let listed = command
                 .get_subcommands()
-                .filter(|subcommand| !matches!(subcommand.get_name(), "shell" | "completions" | "help"));
+                .filter(|subcommand| !matches!(subcommand.get_name(), "shell" | "completions" | "manual" | "help"));
             let line = |subcommand: &clap::Command| {
                 let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
                 format!("  {:10} {about}", subcommand.get_name())

@@ -1,10 +1,12 @@
 //! Feeds of an embedded or remote database.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use stemmadb::{Change, Delta, PathChange, PathSubscription, Result, Sequence, Subscription, Watch};
+use stemmadb::messages::{Message, TopicSubscription};
+use stemmadb::{Change, Delta, PathChange, PathSubscription, Result, Selector, Sequence, Subscription, Watch};
 
-use crate::stream::{RemotePathSubscription, RemoteSubscription, RemoteWatch};
+use crate::stream::{RemotePathSubscription, RemoteSubscription, RemoteTopicSubscription, RemoteWatch};
 
 /// A subscription to the feed of either database.
 pub enum AnySubscription {
@@ -15,6 +17,35 @@ pub enum AnySubscription {
 }
 
 impl AnySubscription {
+    /// Whether to return the documents, too. See [`Subscription::documents`].
+    #[must_use]
+    pub fn documents(self, documents: bool) -> Self {
+        match self {
+            AnySubscription::Embedded(feed) => AnySubscription::Embedded(Box::new(feed.documents(documents))),
+            AnySubscription::Remote(feed) => AnySubscription::Remote(Box::new(feed.documents(documents))),
+        }
+    }
+
+    /// Returns only changes of these documents. See [`Subscription::ids`].
+    #[must_use]
+    pub fn ids<I: Into<String>>(self, ids: impl IntoIterator<Item = I>) -> Self {
+        match self {
+            AnySubscription::Embedded(feed) => AnySubscription::Embedded(Box::new(feed.ids(ids))),
+            AnySubscription::Remote(feed) => AnySubscription::Remote(Box::new(feed.ids(ids))),
+        }
+    }
+
+    /// Returns only changes of documents that match. See [`Subscription::selector`].
+    ///
+    /// # Errors
+    /// Those of [`Subscription::selector`].
+    pub fn selector(self, selector: &Selector) -> Result<Self> {
+        Ok(match self {
+            AnySubscription::Embedded(feed) => AnySubscription::Embedded(Box::new(feed.selector(selector)?)),
+            AnySubscription::Remote(feed) => AnySubscription::Remote(Box::new(feed.selector(selector)?)),
+        })
+    }
+
     /// Waits for the next change. See [`Subscription::next_change`].
     ///
     /// # Errors
@@ -34,6 +65,46 @@ impl AnySubscription {
         match self {
             AnySubscription::Embedded(feed) => feed.next_within(timeout),
             AnySubscription::Remote(feed) => feed.next_within(timeout),
+        }
+    }
+}
+
+/// A subscription to messages of either database.
+pub enum AnyTopicSubscription {
+    /// Of an embedded one.
+    Embedded(TopicSubscription),
+    /// Of a remote one.
+    Remote(Box<RemoteTopicSubscription>),
+}
+
+impl AnyTopicSubscription {
+    /// Waits for the next message; `None` once an embedded database is closed.
+    ///
+    /// # Errors
+    /// Those of [`RemoteTopicSubscription::next_message`].
+    pub fn next_message(&mut self) -> Result<Option<Arc<Message>>> {
+        match self {
+            AnyTopicSubscription::Embedded(messages) => Ok(messages.next_message()),
+            AnyTopicSubscription::Remote(messages) => messages.next_message(),
+        }
+    }
+
+    /// Waits for the next message at most this long.
+    ///
+    /// # Errors
+    /// Those of [`RemoteTopicSubscription::next_message`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Arc<Message>>> {
+        match self {
+            AnyTopicSubscription::Embedded(messages) => Ok(messages.next_within(timeout)),
+            AnyTopicSubscription::Remote(messages) => messages.next_within(timeout),
+        }
+    }
+
+    /// How many messages were dropped because this reader was too slow.
+    pub fn dropped_count(&self) -> u64 {
+        match self {
+            AnyTopicSubscription::Embedded(messages) => messages.dropped_count(),
+            AnyTopicSubscription::Remote(messages) => messages.dropped_count(),
         }
     }
 }

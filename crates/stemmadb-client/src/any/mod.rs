@@ -7,11 +7,11 @@ mod views;
 
 use serde::Serialize;
 use stemmadb::past::At;
-use stemmadb::{Change, Database, Document, Edit, Patch, Query, Result, Revision, Sequence};
+use stemmadb::{Change, Database, Document, Edit, ErrorKind, Patch, Query, Result, Revision, Sequence};
 
 use crate::database::RemoteDatabase;
 use crate::pool::Client;
-pub use feeds::{AnyPathSubscription, AnySubscription, AnyWatch};
+pub use feeds::{AnyPathSubscription, AnySubscription, AnyTopicSubscription, AnyWatch};
 pub use find::{AnyFind, AnyGroupBy, AnyRows};
 pub use handles::{AnyFile, AnyFiles, AnyHistory, AnyIndexes, AnySchemas};
 pub use views::{AnyView, AnyViewQuery, AnyViews};
@@ -68,7 +68,7 @@ impl AnyDatabase {
     /// # Errors
     /// Those of [`Database::open`] and [`Client::connect`]; `Invalid` if a URL names no database.
     pub fn open(location: &str) -> Result<Self> {
-        if !location.starts_with("stemma:") && !location.starts_with("stemma+") {
+        if !location.contains("://") {
             return Database::open(location).map(AnyDatabase::Embedded);
         }
         let database = Client::connect(location)?.default_database();
@@ -233,6 +233,16 @@ impl AnyDatabase {
         }
     }
 
+    /// Whether an embedded database is closed. A remote one reports it by an error of each call: false.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            AnyDatabase::Embedded(database) => {
+                database.snapshot().is_err_and(|error| error.kind() == ErrorKind::Closed)
+            }
+            AnyDatabase::Remote(_) => false,
+        }
+    }
+
     /// Subscribes to values at paths. See [`Database::subscribe_paths`].
     ///
     /// # Errors
@@ -243,6 +253,33 @@ impl AnyDatabase {
                 AnyPathSubscription::Embedded(Box::new(database.subscribe_paths(patterns)?))
             }
             AnyDatabase::Remote(database) => AnyPathSubscription::Remote(Box::new(database.subscribe_paths(patterns)?)),
+        })
+    }
+
+    /// Publishes a message to a topic. See [`Database::publish`].
+    ///
+    /// # Errors
+    /// Those of [`Database::publish`]; `Invalid` for a payload of more than 64 KiB on a server.
+    pub fn publish<P: Serialize + ?Sized>(&self, topic: &str, payload: &P) -> Result<usize> {
+        match self {
+            AnyDatabase::Embedded(database) => database.publish(topic, payload),
+            AnyDatabase::Remote(database) => database.publish(topic, payload),
+        }
+    }
+
+    /// Subscribes to messages. See [`Database::subscribe_topic`].
+    ///
+    /// # Errors
+    /// Those of [`Database::subscribe_topic`].
+    pub fn subscribe_topic<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<AnyTopicSubscription> {
+        Ok(match self {
+            AnyDatabase::Embedded(database) => AnyTopicSubscription::Embedded(database.subscribe_topic(patterns)?),
+            AnyDatabase::Remote(database) => {
+                AnyTopicSubscription::Remote(Box::new(database.subscribe_topic(patterns)?))
+            }
         })
     }
 

@@ -141,8 +141,9 @@ impl TestServer {
         let server = loop {
             match self.runtime.block_on((self.build)(self.config.clone()).start()) {
                 Ok(server) => break server,
-                // The runtime closes the UDP socket of the stopped server a moment later.
-                Err(_) if self.transport == Transport::Quic && begun.elapsed() < PATIENCE => {
+                // The runtime closes the UDP socket of the stopped server a moment later; another test's connection
+                // may have the port meanwhile.
+                Err(failure) if format!("{failure:?}").contains("cannot listen") && begun.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(failure) => panic!("the server does not start: {failure:?}"),
@@ -186,7 +187,7 @@ impl TestServer {
     pub(crate) fn url_at(&self, address: SocketAddr, credentials: &str) -> String {
         let scheme = match self.transport {
             Transport::Tls => "stemma+tls",
-            Transport::WebSocket => "stemma+ws",
+            Transport::WebSocket => "http",
             Transport::SecureWebSocket => "stemma+wss",
             Transport::Quic => "stemma+quic",
             _ => "stemma",
@@ -249,7 +250,11 @@ pub(crate) fn with_database(transport: Transport, test: impl FnOnce(&AnyDatabase
         return test(&stemmadb::Database::in_memory().into());
     }
     let server = TestServer::start(transport);
-    let encoding = if transport == Transport::Packed { Encoding::Packed } else { Encoding::Json };
+    let encoding = match transport {
+        Transport::Packed => Encoding::Packed,
+        Transport::Unix => Encoding::Json,
+        _ => Encoding::default(),
+    };
     let client = server.client_with(server.options().encoding(encoding));
     test(&client.create_database("shop").unwrap().into());
 }

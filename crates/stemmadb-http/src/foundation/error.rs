@@ -148,6 +148,27 @@ impl Failure {
     }
 }
 
+/// The status and the code of a response for a kind of the library's errors.
+fn of_kind(kind: ErrorKind) -> (StatusCode, &'static str) {
+    match kind {
+        ErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+        ErrorKind::Duplicate => (StatusCode::CONFLICT, "duplicate"),
+        ErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+        ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "bad_request"),
+        ErrorKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden"),
+        ErrorKind::Stopped => (StatusCode::REQUEST_TIMEOUT, "timeout"),
+        ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Locked => {
+            (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable")
+        }
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+    }
+}
+
+/// The status of a response for a kind of the library's errors.
+pub fn status_of(kind: ErrorKind) -> StatusCode {
+    of_kind(kind).0
+}
+
 impl From<stemmadb::Error> for Failure {
     fn from(error: stemmadb::Error) -> Self {
         let reason = match error.hint() {
@@ -157,13 +178,7 @@ impl From<stemmadb::Error> for Failure {
         let (status, code) = match error.kind() {
             ErrorKind::Conflict => return Self::conflict(),
             ErrorKind::NotFound => return Self::missing(),
-            ErrorKind::Duplicate => (StatusCode::CONFLICT, "duplicate"),
-            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "bad_request"),
-            ErrorKind::Stopped => (StatusCode::REQUEST_TIMEOUT, "timeout"),
-            ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Locked => {
-                (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable")
-            }
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+            kind => of_kind(kind),
         };
         Self::new(status, code, reason)
     }

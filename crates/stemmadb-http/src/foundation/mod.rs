@@ -11,7 +11,7 @@ mod message_body;
 
 pub use body::{BodyTimeout, decompress, next_frame, read_all, read_json, read_json_within};
 pub use chunk_reader::{ChunkReader, chunk_channel};
-pub use error::{ErrorBody, Failure, Result};
+pub use error::{ErrorBody, Failure, Result, status_of};
 pub use incoming::{IncomingContent, IncomingDocument, IncomingFile, REPLICATOR_DATABASE, check_id, parse_revision};
 pub use json_memory::{JsonExtent, JsonPurpose, check_json_memory, string_length};
 pub use memory_budget::{MemoryBudget, MemoryReservation};

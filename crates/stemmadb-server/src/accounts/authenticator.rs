@@ -74,7 +74,7 @@ impl Authenticator {
             tokens,
             roles,
             clock: MonotonicClock::new(config.clock.clone()),
-            is_secure: config.tls.is_some(),
+            is_secure: config.is_encrypted(),
             settings,
         })
     }

@@ -9,5 +9,5 @@ mod state;
 
 pub(crate) use call::{Call, parse_as_of};
 pub(crate) use dashboard::{Dashboard, INDEX};
-pub(crate) use request_record::{RecordedBody, RequestRecord, TraceId};
+pub(crate) use request_record::{RecordedBody, RequestRecord};
 pub(crate) use state::{ServerState, UPLOADS_MAX};

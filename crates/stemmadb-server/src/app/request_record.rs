@@ -8,16 +8,17 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::Method;
 use hyper::body::{Frame, SizeHint};
-use hyper::{HeaderMap, Method};
 use uuid::Uuid;
 
 use crate::connections::RunningRequest;
 use crate::error::Failure;
 use crate::http::{Body, CancelOnDrop, HttpResponse, MemoryReservation, with_read_timeout};
 use crate::metrics::{Metrics, NO_ROUTE};
+use crate::spans::{FinishedRequest, Spans, TraceParent};
 
-/// What the metrics and the log record about one request. Dropping it writes the log line.
+/// What the metrics, the log and spans record about one request. Dropping it writes the log line.
 pub(crate) struct RequestRecord {
     /// The request id in the response header and in the log.
     pub(crate) id: String,
@@ -25,7 +26,7 @@ pub(crate) struct RequestRecord {
     /// The authenticated user.
     pub(crate) user: Option<String>,
     /// The trace of another program that the request belongs to.
-    pub(crate) trace: Option<TraceId>,
+    pub(crate) trace: Option<TraceParent>,
     /// Tells the connection that the request is under way.
     pub(crate) running: Option<RunningRequest>,
     /// The memory reserved for the body, held until the response was sent.
@@ -33,6 +34,7 @@ pub(crate) struct RequestRecord {
     /// Cancels the reads of the request once the client has left.
     pub(crate) cancellation: CancelOnDrop,
     metrics: Arc<Metrics>,
+    spans: Arc<Spans>,
     method: Method,
     peer: Option<SocketAddr>,
     started: Instant,
@@ -42,30 +44,6 @@ pub(crate) struct RequestRecord {
     failure: Option<Failure>,
     /// Why the response was cut short.
     cut: Option<String>,
-}
-
-/// The id of a trace, of the header `traceparent` of W3C Trace Context.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TraceId(String);
-
-impl TraceId {
-    /// The trace that a request with these headers belongs to; `None` without a valid header.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut parts = headers.get("traceparent")?.to_str().ok()?.split('-');
-        let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // Later versions may have more parts.
-        let is_hex = |part: &str, count: usize| {
-            part.len() == count && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        };
-        let is_valid = is_hex(version, 2) && version != "ff" && is_hex(trace, 32) && is_hex(parent, 16);
-        let is_known = is_hex(flags, 2) && (version != "00" || parts.next().is_none());
-        let is_set = [trace, parent].iter().all(|part| part.bytes().any(|byte| byte != b'0'));
-        (is_valid && is_known && is_set).then(|| TraceId(trace.to_owned()))
-    }
-
-    fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Ten hexadecimal digits that are unique among recent requests. They need not be secret, so they come from a counter
@@ -78,7 +56,7 @@ fn next_id() -> String {
 }
 
 impl RequestRecord {
-    pub(crate) fn begin(metrics: Arc<Metrics>, method: Method, peer: Option<SocketAddr>) -> Self {
+    pub(crate) fn begin(metrics: Arc<Metrics>, spans: Arc<Spans>, method: Method, peer: Option<SocketAddr>) -> Self {
         let id = next_id();
         let started = Instant::now();
         RequestRecord {
@@ -89,6 +67,7 @@ impl RequestRecord {
             running: None,
             reservation: None,
             metrics,
+            spans,
             method,
             peer,
             started,
@@ -115,19 +94,20 @@ impl RequestRecord {
             .map(|body| RecordedBody { body: with_read_timeout(body, timeout, self.reservation.clone()), record: self })
     }
 
-    /// Writes the log line.
-    fn log(&self) {
+    /// Writes the log line and reports the span.
+    fn report(&self) {
         let RequestRecord { id, route, status, byte_count, .. } = self;
-        let (method, user) = (self.method.as_str(), self.user.as_deref());
-        let ms = self.started.elapsed().as_micros() as f64 / 1000.0;
+        let (method, user, time) = (self.method.as_str(), self.user.as_deref(), self.started.elapsed());
+        let ms = time.as_micros() as f64 / 1000.0;
         let peer = self.peer.map(|peer| peer.to_string());
         let error = self.failure.as_ref().map(Failure::error);
-        let trace = self.trace.as_ref().map(TraceId::as_str);
+        let trace = self.trace.as_ref().map(|parent| parent.trace.as_str());
         // The reason of a 4xx may repeat what the client sent and is not logged; the reason of a 5xx is needed to
         // diagnose the server.
         let server_error =
             self.failure.as_ref().filter(|failure| failure.status().is_server_error()).map(Failure::reason);
-        match server_error.or(self.cut.as_deref()) {
+        let reason = server_error.or(self.cut.as_deref());
+        match reason {
             None => tracing::info!(
                 target: "stemma::request",
                 id, method, route, status, ms, bytes = byte_count, user, peer, trace, error
@@ -137,13 +117,15 @@ impl RequestRecord {
                 id, method, route, status, ms, bytes = byte_count, user, peer, trace, error, reason
             ),
         }
+        let (status, peer, trace) = (*status, peer.as_deref(), self.trace.as_ref());
+        self.spans.report(&FinishedRequest { method, route, status, time, user, peer, trace, error, reason });
     }
 }
 
 impl Drop for RequestRecord {
-    /// Logs the request, also if the client left before the response: its status is 0 then.
+    /// Reports the request, also if the client left before the response: its status is 0 then.
     fn drop(&mut self) {
-        self.log();
+        self.report();
     }
 }
 
@@ -211,7 +193,7 @@ mod tests {
         let (lines, runtime) = (Lines::default(), tokio::runtime::Builder::new_current_thread().build().unwrap());
         let to = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || to.clone()).finish();
-        let record = RequestRecord::begin(Arc::default(), Method::GET, None);
+        let record = RequestRecord::begin(Arc::default(), Arc::default(), Method::GET, None);
         tracing::subscriber::with_default(subscriber, || runtime.block_on(request(record)));
         let text = String::from_utf8(lines.0.lock().clone()).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -226,34 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_those_of_valid_headers() {
-        let trace = |header: &str| {
-            let headers = HeaderMap::from_iter([("traceparent".parse().unwrap(), header.parse().unwrap())]);
-            TraceId::of(&headers).map(|trace| trace.0)
-        };
-        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
-        for valid in ["00-ID-00f067aa0ba902b7-01", "00-ID-00f067aa0ba902b7-00", "cc-ID-00f067aa0ba902b7-01-what"] {
-            assert_eq!(trace(&valid.replace("ID", id)).as_deref(), Some(id), "{valid}");
-        }
-        let zeros = "0".repeat(32);
-        for wrong in [
-            "",
-            "00",
-            "ff-ID-00f067aa0ba902b7-01",
-            "00-ID-00f067aa0ba902b7",
-            "00-ID-00f067aa0ba902b7-01-what",
-            "00-IDx-00f067aa0ba902b7-01",
-            "00-ID-0000000000000000-01",
-            &format!("00-{zeros}-00f067aa0ba902b7-01"),
-            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
-        ] {
-            assert_eq!(trace(&wrong.replace("ID", id)), None, "{wrong}");
-        }
-    }
-
-    #[test]
     fn traced_request_is_logged_with_its_trace() {
-        let line = logged(async |mut record| record.trace = Some(TraceId("4bf9".to_owned())));
+        let parent = TraceParent { trace: "4bf9".to_owned(), span: "00f0".to_owned(), is_sampled: true };
+        let line = logged(async move |mut record| record.trace = Some(parent));
         assert!(line.contains("trace=\"4bf9\""), "{line}");
     }
 

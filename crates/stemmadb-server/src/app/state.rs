@@ -19,15 +19,17 @@ use crate::replicator::Jobs;
 use crate::script::Scripts;
 use crate::settings::RuntimeSettings;
 use crate::shipping::Shipping;
+use crate::spans::Spans;
 use crate::triggers::Triggers;
 
 /// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
 /// is a quarter of the blocking pool.
 pub(crate) const UPLOADS_MAX: usize = BLOCKING_THREADS_MAX / 4;
 
-/// Serves a connection of the wire protocol from a client at this address.
+/// Opens a connection of the wire protocol for a client at this address: the end of a pair of sockets, of which the
+/// other one is served. Must be called within the runtime.
 #[cfg(unix)]
-pub(crate) type ServeWire = Box<dyn Fn(std::os::unix::net::UnixStream, SocketAddr) + Send + Sync>;
+pub(crate) type ServeWire = Box<dyn Fn(SocketAddr) -> std::io::Result<tokio::net::UnixStream> + Send + Sync>;
 /// There are no local sockets to serve.
 #[cfg(not(unix))]
 pub(crate) type ServeWire = std::convert::Infallible;
@@ -39,6 +41,7 @@ pub(crate) struct ServerState {
     /// The configuration in force, including changes made over HTTP.
     pub(crate) settings: Arc<RuntimeSettings>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) spans: Arc<Spans>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) scripts: Arc<Scripts>,

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use stemmadb::{Document, Object, Selector, Value, all_of, any_of, field, not};
+use stemmadb::{Document, Object, Query, Selector, Value, all_of, any_of, field, not};
 use uuid::Uuid;
 
 use super::{Access, Route, Security, User};
@@ -181,6 +181,22 @@ impl Restriction {
         let mut whole = body.as_object().cloned().unwrap_or_default();
         whole.insert("_id", id);
         Ok(self.selector.matches(&Value::Object(whole))?)
+    }
+}
+
+/// The document, if a user with this restriction may read it.
+pub(crate) fn readable(restriction: Option<&Restriction>, document: Option<Document>) -> Result<Option<Document>> {
+    match (&document, restriction) {
+        (Some(found), Some(restriction)) if !restriction.allows(found)? => Ok(None),
+        _ => Ok(document),
+    }
+}
+
+/// The query, of the documents that a user with this restriction may read.
+pub(crate) fn narrowed(restriction: Option<&Restriction>, query: Query) -> Query {
+    match restriction {
+        Some(restriction) => query.within(restriction.selector()),
+        None => query,
     }
 }
 

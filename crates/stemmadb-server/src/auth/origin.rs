@@ -1,12 +1,25 @@
 //! Checks of a request's host and origin, against DNS rebinding and cross-site requests, and the CORS headers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 
 use crate::config::Config;
 use crate::error::{Failure, Result};
+
+/// Checks that other machines can't use a server without a password, if it listens on this address.
+///
+/// # Errors
+/// 400 if they can.
+pub(crate) fn refuse_if_open(config: &Config, address: SocketAddr) -> Result<()> {
+    if config.administrator.is_none() && !address.ip().is_loopback() {
+        return Err(Failure::bad_request(format!(
+            "{address} can be reached from other machines: name an administrator first"
+        )));
+    }
+    Ok(())
+}
 
 /// Checks that the `Host` header names this server. With DNS rebinding, a page's domain is pointed to this server by
 /// its owner, and the browser sends that domain.

@@ -122,7 +122,7 @@ impl ChangesRequest {
             }
             (Some(restriction), _) => changes.selector(&restriction.selector())?,
         };
-        // Clients are told that documents are gone which they could read.
+        // Documents that the client could read before are reported as deleted.
         let changes = changes.departures(self.restriction.is_some());
         Ok(if self.paths.is_empty() { changes } else { changes.paths(&self.paths)? })
     }

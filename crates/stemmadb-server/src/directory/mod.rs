@@ -45,7 +45,7 @@ use memory::MemoryShare;
 use space::Reserve;
 
 pub use descriptors::raise_descriptor_limit;
-pub(crate) use served::ServedDatabase;
+pub(crate) use served::{ServedDatabase, check_message_bytes};
 pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 
 /// All databases of a server.

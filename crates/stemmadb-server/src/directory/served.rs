@@ -52,6 +52,22 @@ const MD5S_MAX: usize = 10_000;
 /// The time that a thread serving connections may wait for the disk; about the duration of a query.
 const QUICK_WRITE: Duration = Duration::from_micros(300);
 
+/// The largest payload of a message in bytes. Up to 1,024 messages wait for each subscriber.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Checks the size of a message's payload as JSON.
+///
+/// # Errors
+/// 413 if it is too large.
+pub(crate) fn check_message_bytes(length: usize) -> Result<()> {
+    match length <= MESSAGE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Failure::too_large(format!(
+            "A message has at most {MESSAGE_BYTES_MAX} bytes: store a document and publish its id"
+        ))),
+    }
+}
+
 impl ServedDatabase {
     /// Opens the database of an entry, with a share of the server's memory.
     ///

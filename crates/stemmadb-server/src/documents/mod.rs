@@ -15,7 +15,8 @@ pub(crate) use outgoing::{DocumentPrinter, ShowOptions};
 pub(crate) use partition::{check_partition, check_partitioned_id, partition_end, partition_prefix};
 pub(crate) use replication_state::{ReplicationCounts, ReplicationState};
 pub(crate) use revs::{
-    LeavesRequest, OpenRevs, OpenedRevision, is_readable, open_revs, parse_revisions, readable_leaves, visible_branches,
+    LeavesRequest, OpenRevs, OpenedRevision, VisibleBranches, is_readable, open_revs, parse_revisions, readable_leaves,
+    visible_branches,
 };
 pub(crate) use show::parse_show_options;
 pub(crate) use stemmadb_http::foundation::{

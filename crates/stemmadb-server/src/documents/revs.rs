@@ -60,13 +60,12 @@ impl LeavesRequest {
     pub(crate) fn open<'a>(&'a self, served: &'a ServedDatabase) -> Result<(OpenedLeaves<'a>, Vec<OpenedRevision>)> {
         let snapshot = served.database().snapshot()?;
         let restriction = self.restriction.as_ref();
-        let branches = visible_branches(&snapshot, &self.id, restriction)?;
-        let is_missing = branches.is_empty() || !is_readable(&snapshot, &self.id, &branches, restriction)?;
-        if is_missing && self.revisions == OpenRevs::All {
+        let visible = visible_branches(&snapshot, &self.id, restriction)?;
+        if visible.branches.is_empty() && self.revisions == OpenRevs::All {
             return Err(Failure::missing());
         }
-        let opened = open_revs(&snapshot, &self.id, &branches, &self.revisions, self.latest, restriction)?;
-        Ok((OpenedLeaves { served, show: &self.show, snapshot, branches }, opened))
+        let opened = open_revs(&snapshot, &self.id, &visible, &self.revisions, self.latest, restriction)?;
+        Ok((OpenedLeaves { served, show: &self.show, snapshot, branches: visible.branches }, opened))
     }
 }
 
@@ -93,18 +92,25 @@ pub(crate) fn is_readable(
     }
 }
 
+/// The branches of a document that a user sees. Made by [`visible_branches`].
+pub(crate) struct VisibleBranches {
+    pub(crate) branches: Vec<Branch>,
+    /// Whether the user may read the winning revision. If not, only deletions are visible.
+    pub(crate) is_readable: bool,
+}
+
 /// The branches of a document that a user sees: all, if the user may read the winning revision. Otherwise those on
 /// which a revision was deleted that the user could read, when it was replaced by one that the user may not read.
 pub(crate) fn visible_branches(
     snapshot: &Snapshot,
     id: &str,
     restriction: Option<&Restriction>,
-) -> Result<Vec<Branch>> {
+) -> Result<VisibleBranches> {
     let mut branches = snapshot.revisions(id)?;
-    if is_readable(snapshot, id, &branches, restriction)? {
-        return Ok(branches);
-    }
-    let Some(restriction) = restriction else { return Ok(branches) };
+    let is_readable = is_readable(snapshot, id, &branches, restriction)?;
+    let Some(restriction) = restriction.filter(|_| !is_readable) else {
+        return Ok(VisibleBranches { branches, is_readable });
+    };
     let mut failure = None;
     branches.retain(|branch| {
         let leaf = branch.revisions.first().filter(|_| branch.deleted);
@@ -116,7 +122,7 @@ pub(crate) fn visible_branches(
             false
         })
     });
-    failure.map_or(Ok(branches), Err)
+    failure.map_or(Ok(VisibleBranches { branches, is_readable }), Err)
 }
 
 /// The leaves of a document that a user may read, of those that the changes feed reports.
@@ -137,36 +143,33 @@ pub(crate) fn readable_leaves<'a>(
     Ok(if readable.is_empty() { Cow::Borrowed(&leaves[..1]) } else { Cow::Owned(readable) })
 }
 
-/// Opens revisions of the document `id`, of which the user sees `branches`: the requested ones or, if `latest`, the
+/// Opens revisions of the document `id`, of which the user sees these branches: the requested ones or, if `latest`, the
 /// leaves that descend from them. A leaf that descends from several requested revisions is returned once. What the user
 /// may not read is missing.
 pub(crate) fn open_revs(
     snapshot: &Snapshot,
     id: &str,
-    branches: &[Branch],
+    visible: &VisibleBranches,
     requested: &OpenRevs,
     latest: bool,
     restriction: Option<&Restriction>,
 ) -> Result<Vec<OpenedRevision>> {
-    if !is_readable(snapshot, id, branches, restriction)? {
+    let branches = &visible.branches;
+    if branches.is_empty() {
         return Ok(match requested {
             OpenRevs::All => Vec::new(),
             OpenRevs::These(revisions) => revisions.iter().copied().map(OpenedRevision::Missing).collect(),
         });
     }
-    // Of a document that the user may not read any more, only the deletions are shown.
-    let has_left = restriction.is_some()
-        && snapshot.revisions(id)?.first().map(|winner| &winner.revisions)
-            != branches.first().map(|first| &first.revisions);
     let is_leaf = |revision: &Revision| branches.iter().any(|branch| branch.revisions.first() == Some(revision));
     let mut opened = Vec::new();
     let mut seen: Vec<Revision> = Vec::new();
     let mut open = |revision: &Revision| {
         if !seen.contains(revision) {
             seen.push(*revision);
-            let document = match has_left && !is_leaf(revision) {
-                true => None,
-                false => snapshot.get_revision(id, revision)?,
+            let document = match visible.is_readable || is_leaf(revision) {
+                true => snapshot.get_revision(id, revision)?,
+                false => None,
             };
             let is_allowed = match (&document, restriction) {
                 (Some(document), Some(restriction)) => restriction.allows(document)?,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use stemmadb::{Durability, Value};
 use stemmadb_wire::{
-    Credentials, Encoding, FrameBuffer, FrameKind, Hello, Operation, Request, VERSION, Welcome, WriteKey,
-    error_from_value, write_frame,
+    AnswerReader, Credentials, Encoding, FrameBuffer, FrameKind, Hello, Item, Operation, Request, VERSION, Welcome,
+    WriteKey, error_from_value, write_frame,
 };
 
 use super::requests::{config, token};
@@ -110,6 +110,14 @@ fn check_frames(data: &[u8]) {
             encoding.write(&value, &mut written);
             assert_eq!(encoding.read(&written).ok(), Some(value));
         }
+        let rows = AnswerReader::new(Encoding::Records).rows(payload).unwrap_or_default();
+        let reply = AnswerReader::new(Encoding::Records).reply(payload).ok();
+        for item in rows.into_iter().chain(reply.and_then(|reply| reply.into_item().ok())) {
+            if let Item::Document(document) = item {
+                document.value().ok();
+                document.to_json().ok();
+            }
+        }
     }
 }
 
@@ -139,7 +147,7 @@ fn hello(encoding: Encoding) -> Vec<u8> {
 }
 
 fn build_conversation(given: &mut Unstructured<'_>) -> Result<Vec<u8>> {
-    let encoding = if given.arbitrary()? { Encoding::Json } else { Encoding::Packed };
+    let encoding = *given.choose(&[Encoding::Json, Encoding::Packed, Encoding::Records])?;
     let mut bytes = hello(encoding);
     for request in 0..given.int_in_range(1..=6)? {
         let id = if given.ratio(7, 8)? { request } else { 0 };

@@ -6,7 +6,7 @@ use stemmadb::{Missing, Object, Revision, Value};
 
 use super::document::{write_options, written_status};
 use crate::app::Call;
-use crate::documents::{BulkRequest, is_readable, parse_revision, visible_branches};
+use crate::documents::{BulkRequest, VisibleBranches, parse_revision, visible_branches};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json, streamed};
 use crate::writes::{WriteOptions, WriteResult, write};
@@ -123,12 +123,13 @@ async fn missing_response<T: Serialize>(
         let mut comma = "";
         for (id, list) in request {
             let list = parse_list(&list)?;
-            let found = match &restriction {
+            let visible = restriction.as_ref().map(|restriction| visible_branches(&snapshot, &id, Some(restriction)));
+            let found = match visible.transpose()? {
                 // A document that the user may not read looks like one that does not exist, apart from the deletions
                 // that were made when the user could no longer read it.
-                Some(_) if !is_readable(&snapshot, &id, &snapshot.revisions(&id)?, restriction.as_ref())? => {
-                    let known = visible_branches(&snapshot, &id, restriction.as_ref())?;
-                    let is_known = |revision: &Revision| known.iter().any(|branch| branch.revisions.contains(revision));
+                Some(VisibleBranches { branches, is_readable: false }) => {
+                    let is_known =
+                        |revision: &Revision| branches.iter().any(|branch| branch.revisions.contains(revision));
                     let missing = list.into_iter().filter(|revision| !is_known(revision)).collect();
                     Missing { missing, possible_ancestors: Vec::new() }
                 }

@@ -12,8 +12,8 @@ use crate::app::Call;
 use crate::auth::Restriction;
 use crate::directory::ServedDatabase;
 use crate::documents::{
-    DocumentPrinter, FileView, OpenRevs, OpenedRevision, ShowOptions, is_readable, open_revs, parse_revision,
-    parse_revisions, parse_show_options, visible_branches,
+    DocumentPrinter, FileView, OpenRevs, OpenedRevision, ShowOptions, open_revs, parse_revision, parse_revisions,
+    parse_show_options, visible_branches,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, ResponseWriter, streamed};
@@ -61,19 +61,17 @@ impl BulkGetRow {
         let BulkGetEntry { id, revision, since } = entry;
         let content = show.files.content || !since.is_empty();
         let show = ShowOptions { files: FileView { content, since, ..show.files }, ..show.clone() };
-        let branches = visible_branches(snapshot, &id, restriction)?;
+        let visible = visible_branches(snapshot, &id, restriction)?;
         let requested = match revision.as_deref().map(parse_revision) {
             Some(Err(failure)) => Err(failure),
             Some(Ok(revision)) => Ok(OpenRevs::These(vec![revision])),
-            None if branches.is_empty() || !is_readable(snapshot, &id, &branches, restriction)? => {
-                Err(Failure::missing())
-            }
+            None if visible.branches.is_empty() => Err(Failure::missing()),
             None => Ok(OpenRevs::All),
         };
         let results = match requested {
             Err(failure) => vec![BulkGetResult::Error(revision, failure)],
             Ok(requested) => {
-                let opened = open_revs(snapshot, &id, &branches, &requested, latest, restriction)?.into_iter();
+                let opened = open_revs(snapshot, &id, &visible, &requested, latest, restriction)?.into_iter();
                 let results = opened.map(|opened| match opened {
                     OpenedRevision::Document(document) => BulkGetResult::Document(document),
                     OpenedRevision::Missing(revision) => {
@@ -83,7 +81,7 @@ impl BulkGetRow {
                 results.collect()
             }
         };
-        Ok(BulkGetRow { id, show, branches, results })
+        Ok(BulkGetRow { id, show, branches: visible.branches, results })
     }
 
     fn write_json(&self, served: &ServedDatabase, snapshot: &Snapshot, out: &mut ResponseWriter) -> Result<()> {

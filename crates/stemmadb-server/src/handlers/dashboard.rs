@@ -35,8 +35,8 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
     Ok(answer.with(CONTENT_SECURITY_POLICY, POLICY).with(X_CONTENT_TYPE_OPTIONS, "nosniff"))
 }
 
-/// The content type for a file name.
-fn content_type(name: &str) -> &'static str {
+/// The content type for the name of a dashboard's or the console's file.
+pub(super) fn content_type(name: &str) -> &'static str {
     match name.rsplit_once('.').map_or("", |(_, extension)| extension) {
         "html" => "text/html; charset=utf-8",
         "css" => "text/css; charset=utf-8",

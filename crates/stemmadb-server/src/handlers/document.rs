@@ -19,7 +19,7 @@ use crate::documents::{
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
-use crate::writes::{WriteOptions, run_write, write_one};
+use crate::writes::{WriteOptions, check_local_writer, run_write, write_one};
 
 /// The document id in the path.
 pub(super) fn document_id(call: &Call) -> Result<String> {
@@ -102,8 +102,8 @@ pub(super) fn open_document(
     restriction: Option<&Restriction>,
 ) -> Result<stemmadb::Document> {
     if let (Some((revision, latest)), Some(_)) = (requested, restriction) {
-        let branches = visible_branches(snapshot, id, restriction)?;
-        let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![revision]), latest, restriction)?;
+        let visible = visible_branches(snapshot, id, restriction)?;
+        let opened = open_revs(snapshot, id, &visible, &OpenRevs::These(vec![revision]), latest, restriction)?;
         return match opened.into_iter().next() {
             Some(OpenedRevision::Document(document)) => Ok(*document),
             _ => Err(Failure::missing()),
@@ -137,8 +137,8 @@ fn open_any(snapshot: &Snapshot, id: &str, requested: RequestedRevision) -> Resu
         },
         Some((revision, false)) => snapshot.get_revision(id, &revision)?.ok_or_else(Failure::missing),
         Some((revision, true)) => {
-            let branches = snapshot.revisions(id)?;
-            let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![revision]), true, None)?;
+            let visible = visible_branches(snapshot, id, None)?;
+            let opened = open_revs(snapshot, id, &visible, &OpenRevs::These(vec![revision]), true, None)?;
             match opened.into_iter().next() {
                 Some(OpenedRevision::Document(document)) => Ok(*document),
                 _ => Err(Failure::missing()),
@@ -283,7 +283,7 @@ pub(super) fn absolute_url(call: &Call, path: &str) -> String {
     let is_https = match (call.header("x-forwarded-ssl"), call.header("x-forwarded-proto")) {
         (Some("on"), _) | (_, Some("https")) => true,
         (_, Some("http")) => false,
-        _ => call.state.config.tls.is_some(),
+        _ => call.state.config.is_encrypted(),
     };
     format!("{}://{host}{path}", if is_https { "https" } else { "http" })
 }
@@ -418,6 +418,7 @@ pub(crate) async fn delete_local(call: Call) -> Result<HttpResponse> {
     let served = call.open_to_free_space().await?;
     let id = document_id(&call)?;
     let stored = stored_local_id(&call, &id);
+    check_local_writer(&served, &call.user, &stored)?;
     let deleting = run_write(&served, move |served| {
         served.database().local_documents().delete(&stored, None)?;
         Ok(HttpResponse::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))?.with(ETAG, "\"0-0\""))

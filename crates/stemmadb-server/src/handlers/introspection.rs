@@ -4,11 +4,12 @@ use std::time::UNIX_EPOCH;
 
 use hyper::StatusCode;
 use serde_json::{Map, Value as Json, json};
-use stemmadb::{IndexInfo, IndexState, Revision};
+use stemmadb::{IndexInfo, IndexState, Revision, Sequence};
 
 use super::document::check_readable;
 use super::node::query_counters;
 use crate::app::Call;
+use crate::directory::ServedDatabase;
 use crate::documents::format_rfc3339;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking, streamed, write_string};
@@ -45,6 +46,7 @@ pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
                 })),
                 "writers_waited": info.stall_count,
             },
+            "history": history_json(&served, info.sequence)?,
             "memory_bytes": info.memory_bytes,
             "index": {"paths": info.path_count, "shapes": info.shape_count},
             "declared_indexes": database.indexes().list().iter().map(index_json).collect::<Vec<_>>(),
@@ -56,6 +58,25 @@ pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
         }))
     })
     .await
+}
+
+/// How far the past reaches, and how much of it is kept.
+fn history_json(served: &ServedDatabase, newest: Sequence) -> Result<Json> {
+    let history = served.database().history();
+    let oldest = history.oldest();
+    let time = |sequence| -> Result<Option<u64>> {
+        let since = history.time_of(sequence)?.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(since.map(|since| since.as_micros() as u64))
+    };
+    let pins = history.pins().into_iter().map(|(name, at)| (name, served.sequence_text(at).into()));
+    let retention: Json = serde_json::from_str(&history.retention().to_value().to_json()).unwrap_or_default();
+    Ok(json!({
+        "retention": retention,
+        "pins": pins.collect::<Map<_, _>>(),
+        "oldest_seq": served.sequence_text(oldest),
+        "oldest_time_us": time(oldest)?,
+        "newest_time_us": time(newest)?,
+    }))
 }
 
 fn index_json(index: &IndexInfo) -> Json {

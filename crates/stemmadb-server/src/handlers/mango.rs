@@ -194,9 +194,15 @@ pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let request = find_request(&mut call).await?;
     check_request_partition(&served, &request)?;
+    let (analyze, time_limit) = (call.query.flag("analyze", false)?, call.state.config.limits.query_time);
     blocking(move || {
         let snapshot = served.read(request.as_of)?;
-        let explanation = snapshot.find(library_query(&served, &snapshot, &request)?).explain()?;
+        let find = snapshot.find(library_query(&served, &snapshot, &request)?);
+        let find = match time_limit {
+            Some(time) => find.time_limit(time),
+            None => find,
+        };
+        let explanation = if analyze { find.explain_analyze()? } else { find.explain()? };
         let mut object = Object::new();
         object.insert("dbname", served.name());
         let known = indexes(&served, &snapshot)?;

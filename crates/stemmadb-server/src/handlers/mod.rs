@@ -7,6 +7,7 @@ pub(crate) mod backup;
 pub(crate) mod bulk;
 pub(crate) mod bulk_get;
 pub(crate) mod changes;
+pub(crate) mod console;
 pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;

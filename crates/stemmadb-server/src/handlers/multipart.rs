@@ -46,7 +46,7 @@ pub(super) async fn related_response(
     streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         let document = open_document(&snapshot, &id, requested, restriction.as_ref())?;
-        let branches = visible_branches(&snapshot, &id, restriction.as_ref())?;
+        let branches = visible_branches(&snapshot, &id, restriction.as_ref())?.branches;
         let printer = DocumentPrinter { served: &served, snapshot: &snapshot, show: &show };
         write_related(&printer, &document, &branches, &inner, &mut out).await
     })

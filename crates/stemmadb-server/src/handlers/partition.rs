@@ -33,7 +33,7 @@ pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     blocking(move || {
         if let Some(restriction) = restriction {
             let ids = field("_id").ge(partition_prefix(&partition)).and(field("_id").lt(partition_end(&partition)));
-            // As in the description of the database, sizes and deletions are not told.
+            // Without sizes and deletions, as in the description of the database.
             return HttpResponse::ok(&json!({
                 "db_name": served.name(),
                 "doc_count": served.database().find(restriction.selector().and(ids)).count()?,

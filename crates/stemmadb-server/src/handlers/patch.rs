@@ -5,6 +5,7 @@ use stemmadb::{Patch, Query, Selector, Value};
 
 use super::document::{document_id, parent_revision, write_options, written_response, written_status};
 use crate::app::Call;
+use crate::auth::narrowed;
 use crate::documents::{check_id, parse_revision};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
@@ -73,10 +74,7 @@ pub(crate) async fn update_where(mut call: Call) -> Result<HttpResponse> {
     let (Some(selector), Some(change)) = (selector, change) else {
         return Err(Failure::bad_request("An update has a `selector`, and a `patch` or `\"delete\": true`"));
     };
-    let mut query = Query::new(exclude_design_documents(selector));
-    if let Some(restriction) = &call.restriction {
-        query = query.within(restriction.selector());
-    }
+    let mut query = narrowed(call.restriction.as_ref(), Query::new(exclude_design_documents(selector)));
     if let Some(limit) = limit {
         query = query.limit(limit);
     }

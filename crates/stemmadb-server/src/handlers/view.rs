@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::ETAG;
 use stemmadb::views::{ProgramGroups, ProgramRow, ProgramRows, ProgramView};
-use stemmadb::{Sequence, Value};
+use stemmadb::{Document, Sequence, Snapshot, Value};
 
 use super::document::has_etag;
 use super::list::ListRows;
@@ -297,7 +297,7 @@ async fn write_rows(
         let row = row.map_err(view_failure)?;
         count += 1;
         out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        print_row(opened, &rows, &row, query.include_docs, show, &mut out.buffer)?;
+        print_row(opened, &rows, &row, RowDocument::of(query), show, &mut out.buffer)?;
         out.flush_if_full().await;
     }
     write_end(opened, count, out)?;
@@ -305,7 +305,7 @@ async fn write_rows(
 }
 
 /// Writes the rows of documents that the user may read. A row is of its document's current revision: one that was
-/// written after the view was updated is left out. How many rows there are in all is not told.
+/// written after the view was updated is left out, and so is the number of rows of the view.
 async fn write_readable_rows(
     opened: &OpenedView,
     mut rows: ProgramRows,
@@ -332,53 +332,46 @@ async fn write_readable_rows(
         }
         count += 1;
         out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        print_readable_row(opened, &rows, &row, query, show, restriction, &mut out.buffer)?;
+        let document = RowDocument::of(query).readable(rows.snapshot(), &row, restriction)?;
+        print_row(opened, &rows, &row, document, show, &mut out.buffer)?;
         out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
     Ok(count)
 }
 
-/// Prints a row; the document that it links to is null if the user may not read it.
-fn print_readable_row(
-    opened: &OpenedView,
-    rows: &ProgramRows,
-    row: &ProgramRow,
-    query: &ViewQuery,
-    show: &ShowOptions,
-    restriction: &Restriction,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let snapshot = rows.snapshot();
-    let linked = row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id);
-    let revision = row.value.get("_rev").and_then(Value::as_str).map(crate::documents::parse_revision);
-    let is_readable = match (query.include_docs, revision) {
-        (false, _) => true,
-        (true, Some(Err(_))) => false,
-        (true, revision) => {
-            let branches = snapshot.revisions(linked)?;
-            let document = match revision {
-                Some(Ok(revision)) => snapshot.get_revision(linked, &revision)?,
-                _ => snapshot.get(linked)?,
-            };
-            is_readable(snapshot, linked, &branches, Some(restriction))?
-                && document.map_or(Ok(false), |document| restriction.allows(&document))?
-        }
-    };
-    if is_readable {
-        return print_row(opened, rows, row, query.include_docs, show, out);
+/// The member `doc` of a row.
+#[derive(Clone, Copy)]
+enum RowDocument {
+    /// There is none.
+    Omitted,
+    /// The document, or null if it does not exist.
+    Shown,
+    /// Null, because the user may not read the document.
+    Hidden,
+}
+
+impl RowDocument {
+    fn of(query: &ViewQuery) -> Self {
+        if query.include_docs { RowDocument::Shown } else { RowDocument::Omitted }
     }
-    print_row(opened, rows, row, false, show, out)?;
-    out.truncate(out.len() - b"}".len());
-    out.extend_from_slice(b",\"doc\":null}");
-    Ok(())
+
+    /// The same, hidden if the user may not read the document that the row links to.
+    fn readable(self, snapshot: &Snapshot, row: &ProgramRow, restriction: &Restriction) -> Result<Self> {
+        let RowDocument::Shown = self else { return Ok(self) };
+        let id = linked_id(row);
+        let branches = snapshot.revisions(id)?;
+        let is_readable = is_readable(snapshot, id, &branches, Some(restriction))?
+            && linked_document(snapshot, row)?.map_or(Ok(false), |document| restriction.allows(&document))?;
+        Ok(if is_readable { RowDocument::Shown } else { RowDocument::Hidden })
+    }
 }
 
 fn print_row(
     opened: &OpenedView,
     rows: &ProgramRows,
     row: &ProgramRow,
-    include_docs: bool,
+    document: RowDocument,
     show: &ShowOptions,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -388,15 +381,36 @@ fn print_row(
     row.key.write_json(out);
     out.extend_from_slice(b",\"value\":");
     row.value.write_json(out);
-    if include_docs {
-        out.extend_from_slice(b",\"doc\":");
-        print_document(opened, rows, row, show, out)?;
+    match document {
+        RowDocument::Omitted => {}
+        RowDocument::Shown => {
+            out.extend_from_slice(b",\"doc\":");
+            print_document(opened, rows, row, show, out)?;
+        }
+        RowDocument::Hidden => out.extend_from_slice(b",\"doc\":null"),
     }
     out.push(b'}');
     Ok(())
 }
 
-/// Prints the document of a row, or the document that its value links to with `_id`.
+/// The id of a row's document, or of the document that its value links to with `_id`.
+fn linked_id(row: &ProgramRow) -> &str {
+    row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id)
+}
+
+/// The document with [`linked_id`], at the revision that the value names with `_rev`.
+fn linked_document(snapshot: &Snapshot, row: &ProgramRow) -> Result<Option<Document>> {
+    let id = linked_id(row);
+    match row.value.get("_rev").and_then(Value::as_str) {
+        Some(revision) => match crate::documents::parse_revision(revision) {
+            Ok(revision) => Ok(snapshot.get_revision(id, &revision)?),
+            Err(_) => Ok(None),
+        },
+        None => Ok(snapshot.get(id)?),
+    }
+}
+
+/// Prints the document of a row.
 fn print_document(
     opened: &OpenedView,
     rows: &ProgramRows,
@@ -405,15 +419,7 @@ fn print_document(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let snapshot = rows.snapshot();
-    let id = row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id);
-    let document = match row.value.get("_rev").and_then(Value::as_str) {
-        Some(revision) => match crate::documents::parse_revision(revision) {
-            Ok(revision) => snapshot.get_revision(id, &revision)?,
-            Err(_) => None,
-        },
-        None => snapshot.get(id)?,
-    };
-    match document {
+    match linked_document(snapshot, row)? {
         Some(document) => DocumentPrinter { served: &opened.served, snapshot, show }.print(&document, out),
         None => {
             out.extend_from_slice(b"null");
@@ -484,7 +490,7 @@ pub(super) fn list_rows(
             list.head.insert("offset", rows.offset());
             while let Some(row) = rows.next() {
                 let row = row.map_err(view_failure)?;
-                print_row(&opened, &rows, &row, query.include_docs, show, &mut list.lines)?;
+                print_row(&opened, &rows, &row, RowDocument::of(&query), show, &mut list.lines)?;
                 list.end_row()?;
             }
         }

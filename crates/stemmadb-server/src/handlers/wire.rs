@@ -1,5 +1,7 @@
 //! The route `_wire`: the wire protocol over a WebSocket.
 
+#[cfg(unix)]
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -37,14 +39,7 @@ pub(crate) async fn connect(mut call: Call) -> Result<HttpResponse> {
     let slot = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
     #[cfg(unix)]
     tokio::spawn(async move {
-        let open = || {
-            let (carried, served) = std::os::unix::net::UnixStream::pair()?;
-            carried.set_nonblocking(true)?;
-            if let Some(serve) = state.wire.get() {
-                serve(served, peer);
-            }
-            tokio::net::UnixStream::from_std(carried)
-        };
+        let open = || state.wire.get().map_or(Err(ErrorKind::NotConnected.into()), |open| open(peer));
         websocket::bridge(upgrade, open, state.config.limits.stall_timeout).await;
         drop(slot);
     });

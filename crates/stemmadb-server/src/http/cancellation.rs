@@ -76,7 +76,8 @@ impl TimeLimit {
     pub(crate) async fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let Some(time) = self.time else { return work.await };
         let rest = time.saturating_sub(self.started.elapsed());
-        tokio::time::timeout(rest, work).await.unwrap_or_else(|_| Err(took_longer(time)))
+        // The work may also end because its reads were cancelled.
+        self.check(tokio::time::timeout(rest, work).await.unwrap_or_else(|_| Err(took_longer(time))))
     }
 
     /// Returns `result`, or the error that the time has passed.

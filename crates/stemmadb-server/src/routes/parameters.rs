@@ -15,6 +15,10 @@ pub(super) const PAST: &[Parameter] = &[text(
     "Read the database as it was: a sequence, a time such as `2026-11-24T12:00:00Z`, or `-90s`, `-30m`, `-2h`, `-7d`.",
 )];
 
+/// Whether a query is run to explain it.
+pub(super) const ANALYZE: &[Parameter] =
+    &[flag("analyze", "Run the query, and return the actual numbers of rows and the times beside the estimates.")];
+
 /// A range of keys.
 pub(super) const RANGE: &[Parameter] = &[
     json("key", "Return only rows with this key."),

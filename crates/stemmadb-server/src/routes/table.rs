@@ -9,15 +9,15 @@ use hyper::Method;
 use super::Endpoint;
 use super::operation::{not_supported, returns, returns_bytes, returns_events};
 use super::parameters::{
-    BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE, NEXT,
-    OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE, TAG, VIEW, WATCH, WRITE,
+    ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE,
+    NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE, TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, backup, bulk, bulk_get, changes, dashboard, database, document, functions, introspection,
-    keys, list, listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch, prepared,
-    replicate, rewrite, roles, server, session, show, token, transact, triggers, unsupported, update, updates, view,
-    view_info, watch, wire,
+    aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, functions,
+    introspection, keys, list, listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch,
+    prepared, replicate, rewrite, roles, server, session, show, token, transact, triggers, unsupported, update,
+    updates, view, view_info, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -73,6 +73,10 @@ fn server_routes() -> Vec<Endpoint> {
             returns("Object").refusing_unknown()),
         route!(GET "/_utils" Anonymous dashboard::get, "Returns the start page of the dashboard.", returns_bytes()),
         route!(GET "/_utils/{file*}" Anonymous dashboard::get, "Returns a file of the dashboard.", returns_bytes()),
+        route!(GET "/_console" Anonymous console::get, "Redirects to the web console.",
+            returns_bytes().status(301).refusing_unknown()),
+        route!(GET "/_console/{file*}" Anonymous console::get, "Returns a file of the web console.",
+            returns_bytes().refusing_unknown()),
         route!(GET "/_wire" Anonymous wire::connect,
             "Opens a WebSocket for the wire protocol, whose handshake authenticates the client.",
             returns_bytes().status(101).refusing_unknown()),
@@ -245,7 +249,7 @@ fn mango_routes() -> Vec<Endpoint> {
         route!(POST "/{db}/_find" Member mango::find, "Returns documents that match a selector.",
             returns("FindResult").body("Find").parameters(&[PAST])),
         route!(POST "/{db}/_explain" Member mango::explain, "Returns the plan of a query.",
-            returns("Object").body("Find").parameters(&[PAST])),
+            returns("Object").body("Find").parameters(&[PAST, ANALYZE])),
         route!(GET "/{db}/_index" Member mango_index::list, "Lists the declared indexes.",
             returns("Indexes").parameters(&[PAGE])),
         route!(POST "/{db}/_index" DatabaseAdmin mango_index::create, "Declares an index.",

@@ -51,7 +51,10 @@ impl WorkerCommand {
     /// # Errors
     /// If the operating system does not report the path of this program.
     pub fn this_program() -> std::io::Result<Self> {
-        Ok(WorkerCommand { program: std::env::current_exe()?, arguments: vec![WORKER_SUBCOMMAND.into()] })
+        // Without /proc, as in an empty root directory, the path with which it was started.
+        let started_as = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
+        let program = std::env::current_exe().or_else(|error| started_as().ok_or(error))?;
+        Ok(WorkerCommand { program, arguments: vec![WORKER_SUBCOMMAND.into()] })
     }
 }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Server;
+use crate::auth::refuse_if_open;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::functions::{FunctionContext, Functions};
@@ -67,12 +68,7 @@ impl ServerBuilder {
     /// Those of [`Server::start`]; 400 if the name of a function is malformed or not unique.
     pub async fn start(self) -> Result<Server> {
         let (config, functions) = self.checked()?;
-        if config.administrator.is_none() && !config.address.ip().is_loopback() {
-            return Err(Failure::bad_request(format!(
-                "{} can be reached from other machines: name an administrator first",
-                config.address
-            )));
-        }
+        refuse_if_open(&config, config.address)?;
         Server::open(config, functions, true).await
     }
 

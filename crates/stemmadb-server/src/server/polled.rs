@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
+use stemmadb_wire::SharedPolling;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::app::ServerState;
 use crate::connections::Activity;
-use crate::wire::SharedPolling;
 
 /// The open connections up to which they are polled: with more, a thread has other requests to serve.
 const CONNECTIONS_MAX: usize = 8;
@@ -39,6 +39,9 @@ impl AsyncRead for PolledStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            this.polling.note_received();
+        }
         let is_polled = read.is_pending() && this.activity.is_idle();
         if !is_polled || this.state.connections.count() > CONNECTIONS_MAX {
             return read;

@@ -44,6 +44,23 @@ macro_rules! optional {
     };
 }
 
+/// Defines a setting that is a path and may be absent.
+macro_rules! optional_path {
+    ($name:literal $($field:ident).+, $help:literal) => {
+        Setting {
+            name: $name,
+            kind: Kind::Path,
+            help: $help,
+            default_text: None,
+            apply: |config, texts| {
+                config.$($field).+ = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
+                Ok(())
+            },
+            show: |config| config.$($field).+.iter().map(|path| path.display().to_string()).collect(),
+        }
+    };
+}
+
 /// Defines a setting that is a list of texts.
 macro_rules! list {
     ($name:literal $($field:ident).+, $help:literal) => {
@@ -103,41 +120,17 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("require_valid_user" Flag require_valid_user,
         "Whether all requests must be authenticated, except /_session and /_up"
     ),
-    Setting {
-        name: "dashboard",
-        kind: Kind::Path,
-        help: "A directory with the files of a dashboard, served at /_utils: Fauxton's dist/release",
-        default_text: None,
-        apply: |config, texts| {
-            config.dashboard = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
-            Ok(())
-        },
-        show: |config| config.dashboard.iter().map(|path| path.display().to_string()).collect(),
-    },
-    Setting {
-        name: "backups",
-        kind: Kind::Path,
-        help: "A directory, or s3://BUCKET/PREFIX, in which POST /{db}/_backup makes backups, each database in a \
-            directory of its own",
-        default_text: None,
-        apply: |config, texts| {
-            config.backups = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
-            Ok(())
-        },
-        show: |config| config.backups.iter().map(|path| path.display().to_string()).collect(),
-    },
-    Setting {
-        name: "key_file",
-        kind: Kind::Path,
-        help: "A file with the key that all databases are encrypted with, 64 hexadecimal digits; none: they are not \
-            encrypted",
-        default_text: None,
-        apply: |config, texts| {
-            config.key_file = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
-            Ok(())
-        },
-        show: |config| config.key_file.iter().map(|path| path.display().to_string()).collect(),
-    },
+    optional_path!("dashboard" dashboard,
+        "A directory with the files of a dashboard, served at /_utils: Fauxton's dist/release"
+    ),
+    optional_path!("backups" backups,
+        "A directory, or s3://BUCKET/PREFIX, in which POST /{db}/_backup makes backups, each database in a \
+         directory of its own"
+    ),
+    optional_path!("key_file" key_file,
+        "A file with the key that all databases are encrypted with, 64 hexadecimal digits; none: they are not \
+         encrypted"
+    ),
     Setting {
         name: "admin.name",
         kind: Kind::Text,
@@ -215,17 +208,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |_| Vec::new(),
     },
-    Setting {
-        name: "replicator.ca",
-        kind: Kind::Path,
-        help: "Certificates, as PEM, that the replicator and webhooks trust in addition to the system's",
-        default_text: None,
-        apply: |config, texts| {
-            config.replicator.ca = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
-            Ok(())
-        },
-        show: |config| config.replicator.ca.iter().map(|path| path.display().to_string()).collect(),
-    },
+    optional_path!("replicator.ca" replicator.ca,
+        "Certificates, as PEM, that the replicator and webhooks trust in addition to the system's"
+    ),
     list!("replicator.hosts" replicator.hosts,
         "The only hosts that the replicator and webhooks may connect to, without ports; none: any"
     ),
@@ -255,6 +240,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.tls.iter().map(|tls| tls.key.display().to_string()).collect(),
     },
+    list!("acme.domains" acme.domains,
+        "Obtain and renew a certificate for these domains from an ACME server; their port 443 must lead to listen"
+    ),
+    list!("acme.contact" acme.contact, "The mail addresses of the account at the ACME server"),
+    Setting {
+        name: "acme.directory",
+        kind: Kind::Text,
+        help: "The URL of the ACME server's directory; its terms of service are agreed to",
+        default_text: Some("Let's Encrypt"),
+        apply: |config, texts| {
+            config.acme.directory = Some(single(texts)?.to_owned());
+            Ok(())
+        },
+        show: |config| config.acme.directory.iter().cloned().collect(),
+    },
+    optional_path!("acme.ca" acme.ca,
+        "The root certificate of a private ACME server, as PEM"
+    ),
     setting!("lockout.tries" Count lockout.tries,
         "Wrong passwords for one name from one address before the name has to wait there, twice as long after each"
     ),
@@ -282,6 +285,18 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("triggers.retry_wait_max" Duration triggers.retry_wait_max, "The longest such wait"),
     setting!("log.level" Level log.level, "The least severe level that is logged; info logs each request"),
     setting!("log.format" Format log.format, "Format of log lines"),
+    Setting {
+        name: "otlp.endpoint",
+        kind: Kind::Text,
+        help: "The URL of an OpenTelemetry collector (OTLP over HTTP) that each request is reported to as a span; \
+            needs the cargo feature otlp",
+        default_text: Some("none"),
+        apply: |config, texts| {
+            config.otlp_endpoint = Some(single(texts)?.to_owned());
+            Ok(())
+        },
+        show: |config| config.otlp_endpoint.iter().cloned().collect(),
+    },
     setting!("limits.body_bytes" Bytes limits.body_bytes, "The largest JSON body"),
     setting!("limits.bodies_bytes" Bytes limits.bodies_bytes,
         "Memory for the bodies of all requests and the responses that the replicator reads, as received and as \
@@ -323,22 +338,14 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("wire.plain" Flag wire.is_plain,
         "Whether connections to wire.listen are not encrypted although tls.certificate is set"
     ),
-    Setting {
-        name: "wire.unix",
-        kind: Kind::Path,
-        help: "The path of a Unix socket to listen on for clients of the wire protocol",
-        default_text: None,
-        apply: |config, texts| {
-            config.wire.unix = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
-            Ok(())
-        },
-        show: |config| config.wire.unix.iter().map(|path| path.display().to_string()).collect(),
-    },
+    optional_path!("wire.unix" wire.unix,
+        "The path of a Unix socket to listen on for clients of the wire protocol"
+    ),
     optional!("wire.quic" Address wire.quic, "none",
         "The UDP address to listen on for clients of the wire protocol by QUIC (stemma+quic://); needs tls.certificate"
     ),
     setting!("wire.websocket" Flag wire.websocket,
-        "Whether clients of the wire protocol may connect to the route /_wire over a WebSocket (stemma+ws://)"
+        "Whether clients of the wire protocol may connect to the route /_wire over a WebSocket (http://, stemma+ws://)"
     ),
     setting!("wire.connection_count" Count wire.connection_count,
         "Maximum number of connections of the wire protocol; more are refused"

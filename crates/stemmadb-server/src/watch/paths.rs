@@ -61,7 +61,11 @@ impl PathSession {
     async fn open(&self, since: Sequence, changed: Arc<Notify>) -> Result<PathSubscription> {
         let (served, request) = (self.session.served.clone(), self.session.request.clone());
         initial_read(move || {
-            let subscription = served.database().subscribe_paths(&request.paths)?.since(since)?;
+            let mut subscription = served.database().subscribe_paths(&request.paths)?;
+            if let Some(readable) = &request.readable {
+                subscription = subscription.selector(readable)?;
+            }
+            let subscription = subscription.since(since)?;
             subscription.notify(move || changed.notify_one());
             Ok(subscription)
         })

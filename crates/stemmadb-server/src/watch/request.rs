@@ -6,7 +6,7 @@ use std::time::Duration;
 use stemmadb::{Object, Path, Query, Selector, Sequence, Value};
 
 use crate::app::Call;
-use crate::auth::refused;
+use crate::auth::Restriction;
 use crate::changes::parse_paths;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
@@ -22,9 +22,9 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 pub(crate) struct WatchRequest {
     /// Patterns of paths whose changes are streamed, instead of a query's result. Empty: a query.
     pub(super) paths: Vec<String>,
-    /// Whether an access rule is part of the selector. Then changes since a sequence are not read: they would name
-    /// documents that the user could never read.
-    pub(super) is_restricted: bool,
+    /// The documents that an access rule lets the user read; they are part of the selector. With a rule, a query's
+    /// changes since a sequence are not read: they would name documents that the user could never read.
+    pub(super) readable: Option<Selector>,
     /// Selects the rows.
     pub(super) selector: Selector,
     /// The query of a sorted or limited result, whose rows have positions.
@@ -64,7 +64,6 @@ impl WatchRequest {
         }
         let find = mango::FindRequest::parse(&Value::Object(parameters.clone()))?;
         let find = match &call.restriction {
-            Some(_) if !paths.is_empty() => return Err(refused("a live query of paths")),
             Some(restriction) => find.restricted_to(restriction.selector()),
             None => find,
         };
@@ -76,7 +75,7 @@ impl WatchRequest {
         let fields = find.fields.as_ref().map(|fields| fields.iter().map(|field| Path::parse(field)));
         let since = call.header("last-event-id").map(Value::from).or_else(|| parameters.get("since").cloned());
         Ok(WatchRequest {
-            is_restricted: call.restriction.is_some(),
+            readable: call.restriction.as_ref().map(Restriction::selector),
             paths,
             selector: window
                 .as_ref()

@@ -144,7 +144,7 @@ impl WatchSession {
         let newest = self.served.database().sequence();
         let since = self.request.since.filter(|since| *since > Sequence::ZERO && *since <= newest);
         match since {
-            Some(since) if self.request.window.is_none() && !self.request.is_restricted => {
+            Some(since) if self.request.window.is_none() && self.request.readable.is_none() => {
                 self.sent_sequence = since;
                 self.resync().await
             }
@@ -177,7 +177,7 @@ impl WatchSession {
         if self.request.window.is_some() {
             return self.resync_window().await;
         }
-        if self.request.is_restricted {
+        if self.request.readable.is_some() {
             self.transport.send(vec![WatchMessage::reset()], self.stall_timeout()).await?;
             return self.send_full_result().await;
         }

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stemmadb::{Error, ErrorKind, Value};
 use stemmadb_wire::{
-    Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Operation, Request, error_to_value, write_frame,
+    Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Operation, Request, SharedPolling, error_to_value,
+    write_frame,
 };
 
 use super::call::Call;
 use super::failure::{Result, WireError};
-use super::poll::SharedPolling;
 use super::record::record;
 use super::running::Running;
 use super::server::WireServer;
@@ -79,8 +79,6 @@ enum Reading {
     Request(ReadRequest),
     /// Nothing arrives at present.
     Silence,
-    /// The connection is over.
-    End,
 }
 
 /// A request that was read.
@@ -120,7 +118,7 @@ impl Connection {
     }
 
     pub(super) fn encoding(&self) -> Encoding {
-        self.encoding.get().copied().unwrap_or_default()
+        self.encoding.get().copied().unwrap_or(Encoding::Json)
     }
 
     /// Tells the client that the server has no thread for it, and closes the connection.
@@ -182,15 +180,13 @@ impl Connection {
         let (mut can_park, mut unsent) = (true, Vec::new());
         loop {
             let request = match self.read_request(can_park) {
-                Reading::Request(request) => request,
-                Reading::Silence => match parking::park(self, number) {
-                    true => return,
-                    false => {
-                        can_park = false;
-                        continue;
-                    }
-                },
-                Reading::End => break,
+                Some(Reading::Request(request)) => request,
+                Some(Reading::Silence) if parking::park(self, number) => return,
+                Some(Reading::Silence) => {
+                    can_park = false;
+                    continue;
+                }
+                None => break,
             };
             let Some(server) = self.server.upgrade() else { break };
             self.role.lock().busy_since = Some(Instant::now());
@@ -248,18 +244,10 @@ impl Connection {
         true
     }
 
-    /// Reads frames up to the next request. With `can_park`, returns if the connection is silent.
-    fn read_request(&self, can_park: bool) -> Reading {
-        let Some(server) = self.server.upgrade() else { return Reading::End };
-        match self.try_read_request(&server, can_park) {
-            Some(Some(request)) => Reading::Request(request),
-            Some(None) => Reading::Silence,
-            None => Reading::End,
-        }
-    }
-
-    /// As [`Connection::read_request`]; `None` at the end of the connection, `Some(None)` if it is silent.
-    fn try_read_request(&self, server: &Arc<WireServer>, can_park: bool) -> Option<Option<ReadRequest>> {
+    /// Reads frames up to the next request; `None` at the end of the connection. With `can_park`, returns if the
+    /// connection is silent.
+    fn read_request(&self, can_park: bool) -> Option<Reading> {
+        let server = self.server.upgrade()?;
         let limits = &server.state.config.limits;
         let mut reading = self.reading.lock();
         let state = &mut *reading;
@@ -268,7 +256,7 @@ impl Connection {
             match state.frames.next_frame() {
                 Ok(Some(frame)) if frame.kind == FrameKind::Request => {
                     let (id, payload) = (frame.request, frame.payload.to_vec());
-                    return Some(Some(ReadRequest { id, payload, _reservation: reservation }));
+                    return Some(Reading::Request(ReadRequest { id, payload, _reservation: reservation }));
                 }
                 Ok(Some(frame)) => {
                     self.handle_control(&frame)?;
@@ -306,7 +294,7 @@ impl Connection {
                     if parking_time.is_some() {
                         state.frames.release_memory();
                         self.transport.release_memory();
-                        return Some(None);
+                        return Some(Reading::Silence);
                     }
                     // A connection with a running stream is not idle.
                     if state.frames.has_bytes() || self.running.lock().is_empty() {
@@ -333,7 +321,9 @@ impl Connection {
             self.transport.set_read_timeout(timeout)?;
             *current = timeout;
         }
-        self.transport.read(space, false)
+        let count = self.transport.read(space, false)?;
+        polling.note_received();
+        Ok(count)
     }
 
     /// Handles a frame that is no request. `None` if it breaks the protocol.

@@ -14,7 +14,6 @@ mod lanes;
 mod monitor;
 mod operations;
 mod parking;
-mod poll;
 mod pool;
 #[cfg(all(unix, feature = "quic"))]
 mod quic;
@@ -26,5 +25,4 @@ mod server;
 mod snapshots;
 mod transport;
 
-pub(crate) use poll::SharedPolling;
 pub(crate) use server::WireServer;

@@ -21,7 +21,7 @@ pub(super) struct Pool {
     state: Mutex<PoolState>,
     has_work: Condvar,
     count_max: usize,
-    /// The number of threads, for those who only want to know.
+    /// Changed while the state is locked.
     thread_count: AtomicUsize,
     /// The server's runtime, whose context the threads enter.
     runtime: Handle,
@@ -30,7 +30,6 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct PoolState {
     queue: VecDeque<Work>,
-    thread_count: usize,
     /// The threads that wait, less those that were woken and have not taken their work yet.
     idle_count: usize,
 }
@@ -60,11 +59,10 @@ impl Pool {
             self.has_work.notify_one();
             return true;
         }
-        if state.thread_count >= self.count_max {
+        if self.thread_count() >= self.count_max {
             return false;
         }
-        state.thread_count += 1;
-        self.thread_count.store(state.thread_count, Ordering::Relaxed);
+        self.thread_count.fetch_add(1, Ordering::Relaxed);
         drop(state);
         let pool = self.clone();
         let builder = std::thread::Builder::new().name("stemma-wire".to_owned()).stack_size(STACK_BYTES);
@@ -74,9 +72,8 @@ impl Pool {
             pool.work_until_idle();
         });
         if started.is_err() {
-            let mut state = self.state.lock();
-            state.thread_count -= 1;
-            self.thread_count.store(state.thread_count, Ordering::Relaxed);
+            let _state = self.state.lock();
+            self.thread_count.fetch_sub(1, Ordering::Relaxed);
         }
         started.is_ok()
     }
@@ -89,8 +86,7 @@ impl Pool {
             while state.queue.is_empty() {
                 if self.has_work.wait_until(&mut state, deadline).timed_out() && state.queue.is_empty() {
                     state.idle_count -= 1;
-                    state.thread_count -= 1;
-                    self.thread_count.store(state.thread_count, Ordering::Relaxed);
+                    self.thread_count.fetch_sub(1, Ordering::Relaxed);
                     return;
                 }
             }

@@ -4,7 +4,6 @@
 //! A stream's bytes are carried to and from a local socket, which is served like a Unix socket's connection.
 
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream as StdStream;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,8 +18,8 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::server::WireServer;
-use super::transport::Socket;
 use crate::config::Tls;
+use crate::connections::next_chunk;
 use crate::error::{Failure, Result};
 
 /// The most streams of a connection: calls and feeds that a client has under way.
@@ -32,7 +31,8 @@ const WINDOW_BYTES: u32 = 4 << 20;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// The bytes that are carried at once.
 const CHUNK_BYTES: usize = 32 << 10;
-/// How long the other direction of a stream may go on after one has ended, and clients are told that the server stops.
+/// How long the other direction of a stream may go on after one has ended, and how long closing all connections may
+/// take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listener for QUIC.
@@ -57,6 +57,7 @@ impl QuicListener {
             .max_concurrent_uni_streams(0_u8.into())
             .stream_receive_window(STREAM_WINDOW_BYTES.into())
             .receive_window(WINDOW_BYTES.into())
+            .congestion_controller_factory(Arc::new(quinn::congestion::BbrConfig::default()))
             .max_idle_timeout(SILENCE_MAX.try_into().ok());
         let mut config = ServerConfig::with_crypto(Arc::new(tls));
         config.transport_config(Arc::new(transport));
@@ -78,7 +79,7 @@ impl QuicListener {
         server.runtime.spawn(accept_connections(self.endpoint.clone(), Arc::downgrade(server)));
     }
 
-    /// Closes all connections, and tells the clients. Blocks for a short time.
+    /// Closes all connections. Blocks for a short time.
     pub(super) fn close(&self, runtime: &Handle) {
         self.endpoint.close(VarInt::from_u32(0), b"the server stops");
         runtime.block_on(async { timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await.ok() });
@@ -99,20 +100,12 @@ async fn accept_connections(endpoint: Endpoint, server: Weak<WireServer>) {
             let Ok(Ok(connection)) = timeout(handshake_timeout, connecting).await else { return };
             while let Ok((to_client, from_client)) = connection.accept_bi().await {
                 let Some(server) = server.upgrade() else { break };
-                let Some(stream) = admit(&server, peer) else { continue };
+                let Ok(stream) = server.open_local(peer) else { continue };
                 tokio::spawn(carry(stream, from_client, to_client, server.state.config.limits.stall_timeout));
             }
             drop(counted);
         });
     }
-}
-
-/// Lets the server serve one end of a pair of sockets; returns the other end.
-fn admit(server: &Arc<WireServer>, peer: SocketAddr) -> Option<UnixStream> {
-    let (carried, served) = StdStream::pair().ok()?;
-    carried.set_nonblocking(true).ok()?;
-    server.admit(Socket::Unix(served), None, peer, None);
-    UnixStream::from_std(carried).ok()
 }
 
 /// Carries bytes in both directions until either side closes.
@@ -122,7 +115,7 @@ async fn carry(stream: UnixStream, from_client: RecvStream, to_client: SendStrea
     let mut outgoing = pin!(send(from_stream, to_client, stall_timeout));
     tokio::select! {
         () = &mut incoming => drop(timeout(CLOSE_TIMEOUT, outgoing).await),
-        // What the client still sends is not read anymore.
+        // Further bytes of the client are not read.
         () = &mut outgoing => {}
     }
 }
@@ -137,14 +130,7 @@ async fn receive(mut from_client: RecvStream, mut to_stream: OwnedWriteHalf) {
 }
 
 async fn send(from_stream: OwnedReadHalf, mut to_client: SendStream, stall_timeout: Duration) {
-    // Waits without a buffer: most connections are idle.
-    while from_stream.readable().await.is_ok() {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        match from_stream.try_read(&mut chunk) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Ok(0) | Err(_) => break,
-            Ok(count) => chunk.truncate(count),
-        }
+    while let Some(chunk) = next_chunk(&from_stream, CHUNK_BYTES).await {
         match timeout(stall_timeout, to_client.write_chunk(chunk.into())).await {
             Ok(Ok(())) => {}
             _ => return,

@@ -53,6 +53,8 @@ routes! {
     BulkDocs "POST" "/{db}/_bulk_docs",
     Transact "POST" "/{db}/_transact",
     CallFunction "POST" "/{db}/_function/{function}",
+    Publish "POST" "/{db}/_publish/{topic*}",
+    SubscribeTopic "GET" "/{db}/_subscribe",
     UpdateWhere "POST" "/{db}/_update_where",
     GetFile "GET" "/{db}/{doc}/{file*}",
     PutFile "PUT" "/{db}/{doc}/{file*}",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stemmadb::remote::RecordWriter;
 use stemmadb::{Attachment, Document, Object, Value};
 use stemmadb_wire::{Encoding, FrameKind, write_frame};
 
@@ -12,9 +13,9 @@ use super::failure::Result;
 const CHUNK_BYTES: usize = 32 * 1024;
 
 /// Appends a document: `id`, `rev`, `seq`, `body`; `deleted` if it is; `files` if it has any.
-pub(super) fn write_document(document: &Document, encoding: Encoding, out: &mut Vec<u8>) -> Result<()> {
+fn write_document(document: &Document, encoding: Encoding, out: &mut Vec<u8>) -> Result<()> {
     let files = document.attachments()?;
-    if encoding == Encoding::Packed || !files.is_empty() || document.is_deleted() {
+    if encoding != Encoding::Json || !files.is_empty() || document.is_deleted() {
         encoding.write(&document_value(document, &files)?, out);
         return Ok(());
     }
@@ -29,6 +30,34 @@ pub(super) fn write_document(document: &Document, encoding: Encoding, out: &mut 
     document.write_json_fields(out)?;
     out.extend_from_slice(b"}}");
     Ok(())
+}
+
+/// Writes the documents of one answer.
+pub(super) struct DocumentWriter {
+    encoding: Encoding,
+    /// Writes them as records, if the client reads these.
+    records: Option<RecordWriter>,
+}
+
+impl DocumentWriter {
+    pub(super) fn new(call: &Call<'_>) -> Self {
+        let encoding = call.encoding();
+        let records = (encoding == Encoding::Records).then(RecordWriter::new);
+        DocumentWriter { encoding, records }
+    }
+
+    /// Appends a document, or null.
+    pub(super) fn write(&mut self, document: Option<&Document>, out: &mut Vec<u8>) -> Result<()> {
+        match (document, &mut self.records) {
+            (None, _) => self.encoding.write(&Value::Null, out),
+            (Some(document), None) => write_document(document, self.encoding, out)?,
+            (Some(document), Some(records)) => {
+                Encoding::write_record_head(out);
+                records.write(document, out)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A document as a value.
@@ -122,7 +151,7 @@ impl<'a> RowStream<'a> {
                 out.extend_from_slice(&self.rows);
                 out.push(b']');
             }
-            Encoding::Packed => {
+            Encoding::Packed | Encoding::Records => {
                 Encoding::write_packed_array_head(self.count, out);
                 out.extend_from_slice(&self.rows);
             }
@@ -145,7 +174,7 @@ impl<'a> RowStream<'a> {
                     }
                     out.push(b'}');
                 }
-                Encoding::Packed => {
+                Encoding::Packed | Encoding::Records => {
                     Encoding::write_packed_object_head(fields.len() as u64 + 1, out);
                     Encoding::write_packed_name("rows", out);
                     self.write_array(out);

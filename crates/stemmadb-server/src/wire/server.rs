@@ -26,6 +26,7 @@ use super::quic::QuicListener;
 use super::snapshots::Snapshots;
 use super::transport::{Socket, Transport};
 use crate::app::ServerState;
+use crate::auth::refuse_if_open;
 use crate::connections::CountedConnection;
 use crate::error::{Failure, Result};
 
@@ -105,12 +106,11 @@ impl WireServer {
         #[cfg(unix)]
         if wire.websocket {
             let weak = Arc::downgrade(&server);
-            let serve = move |stream, peer| {
-                if let Some(server) = weak.upgrade() {
-                    server.admit(Socket::Unix(stream), None, peer, None);
-                }
+            let open = move |peer| {
+                let server = weak.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+                server.open_local(peer)
             };
-            state.wire.set(Box::new(serve)).ok();
+            state.wire.set(Box::new(open)).ok();
         }
         Ok(Some(server))
     }
@@ -177,6 +177,16 @@ impl WireServer {
         }
     }
 
+    /// Opens a connection for a client whose bytes reach the server by another transport: the end of a pair of sockets,
+    /// of which the other one is served like a Unix socket's connection. Must be called within the runtime.
+    #[cfg(unix)]
+    pub(super) fn open_local(self: &Arc<Self>, peer: SocketAddr) -> io::Result<tokio::net::UnixStream> {
+        let (carried, served) = UnixStream::pair()?;
+        carried.set_nonblocking(true)?;
+        self.admit(Socket::Unix(served), None, peer, None);
+        tokio::net::UnixStream::from_std(carried)
+    }
+
     /// Starts the monitor if it does not run. Returns whether it does.
     fn has_started_monitor(self: &Arc<Self>) -> bool {
         if self.has_monitor.swap(true, Ordering::SeqCst) {
@@ -232,27 +242,16 @@ impl WireServer {
     }
 }
 
-/// # Errors
-/// 400 if other machines could use the server without a password.
-fn refuse_if_open(state: &ServerState, address: SocketAddr) -> Result<()> {
-    if state.config.administrator.is_none() && !address.ip().is_loopback() {
-        return Err(Failure::bad_request(format!(
-            "{address} can be reached from other machines: name an administrator first"
-        )));
-    }
-    Ok(())
-}
-
 #[cfg(all(unix, feature = "quic"))]
 fn listen_quic(state: &ServerState, address: SocketAddr, runtime: &Handle) -> Result<QuicListener> {
-    refuse_if_open(state, address)?;
+    refuse_if_open(&state.config, address)?;
     let tls = state.config.tls.as_ref();
     let tls = tls.ok_or_else(|| Failure::bad_request("QUIC is always encrypted: wire.quic needs tls.certificate"))?;
     QuicListener::bind(address, tls, runtime)
 }
 
 fn listen(state: &ServerState, address: SocketAddr) -> Result<TcpListener> {
-    refuse_if_open(state, address)?;
+    refuse_if_open(&state.config, address)?;
     TcpListener::bind(address).map_err(|error| Failure::internal(format!("cannot listen on {address}: {error}")))
 }
 

@@ -2,13 +2,13 @@
 //!
 //! If a write changes fields that the access rule reads, users may no longer be able to read the document. A deletion
 //! of the revision that they could read is added as a branch beside its successor. It has the fields that the rule
-//! read, so those users, and nobody else who could not read the document, are told by the changes feed that it is gone.
+//! read, so the changes feed reports the document as deleted to those users, and to nobody else who could not read it.
 
 use stemmadb::{Attempt, Document, Edit, Snapshot, Value};
 
 use crate::design::rule_fields;
 use crate::directory::ServedDatabase;
-use crate::error::{Failure, Result};
+use crate::error::{Result, library_error};
 
 /// The most branches of a document to which another one is added.
 const BRANCHES_MAX: usize = 100;
@@ -86,8 +86,7 @@ pub(super) fn edit_in(
     attempt: &mut Attempt<'_>,
     edit: Edit,
 ) -> stemmadb::Result<stemmadb::Revision> {
-    let internal = |failure: Failure| stemmadb::Error::internal(failure.reason().to_owned());
-    let departure = departure_in(served, attempt, &edit).map_err(internal)?;
+    let departure = departure_in(served, attempt, &edit).map_err(|failure| library_error(&failure))?;
     let revision = attempt.edit(edit)?;
     if let Some(departure) = departure {
         attempt.edit(departure)?;

@@ -7,7 +7,7 @@ use stemmadb::{Aggregation, Attempt, Document, Edit, Error, Find, Object, Query,
 use super::departures::edit_in;
 use super::edits::{needs_validation, prepare_edits, resolve};
 use super::write::WriteOptions;
-use crate::auth::Restriction;
+use crate::auth::{Restriction, narrowed, readable};
 use crate::design::Validators;
 use crate::directory::ServedDatabase;
 use crate::error::library_error;
@@ -51,12 +51,7 @@ impl Editing<'_, '_> {
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub(crate) fn get(&mut self, id: &str) -> Result<Option<Document>> {
-        let Some(document) = self.attempt.get(id)? else { return Ok(None) };
-        let is_readable = match self.readable {
-            Some(readable) => readable.allows(&document).map_err(|failure| library_error(&failure))?,
-            None => true,
-        };
-        Ok(is_readable.then_some(document))
+        readable(self.readable, self.attempt.get(id)?).map_err(|failure| library_error(&failure))
     }
 
     /// Runs a query.
@@ -64,10 +59,7 @@ impl Editing<'_, '_> {
     /// # Errors
     /// `Invalid` if it is malformed.
     pub(crate) fn find(&mut self, query: Query) -> Result<Find> {
-        self.attempt.find(match self.readable {
-            Some(readable) => query.within(readable.selector()),
-            None => query,
-        })
+        self.attempt.find(narrowed(self.readable, query))
     }
 
     /// Computes an aggregation.

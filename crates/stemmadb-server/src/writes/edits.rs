@@ -96,7 +96,7 @@ fn resolved(served: &ServedDatabase, edit: Edit, options: &WriteOptions) -> Resu
 /// replacement, so that the document that is replaced is the one that was checked. `read` reads the current document.
 ///
 /// # Errors
-/// `NotFound` for a document that the user may not read, as if it did not exist: other errors would tell about it.
+/// `NotFound` for a document that the user may not read, as if it did not exist: other errors would reveal it.
 pub(crate) fn resolve(
     served: &ServedDatabase,
     edit: Edit,
@@ -114,7 +114,16 @@ pub(crate) fn resolve(
                 return Err(not_found(&id));
             }
             let revision = revision.unwrap_or(*current.revision());
-            let body = current.value().and_then(|body| patch.apply(&body)).map_err(EditError::Library)?;
+            let base = match revision == *current.revision() {
+                true => Some(current),
+                false => leaf(served, &id, &revision).map_err(EditError::Library)?,
+            };
+            let conflict = || stemmadb::Error::conflict(format!("document `{id}` is not at {revision}"));
+            let base = base.ok_or_else(|| EditError::Library(conflict()))?;
+            if !may_read(&base)? {
+                return Err(not_found(&id));
+            }
+            let body = base.value().and_then(|body| patch.apply(&body)).map_err(EditError::Library)?;
             Ok(Edit::Replace { id, revision, body })
         }
         Edit::Upsert { id, body } if validator.restriction.is_some() => Ok(match current(&id)? {
@@ -145,6 +154,12 @@ pub(crate) fn resolve(
         }
         edit => Ok(edit),
     }
+}
+
+/// The document at a revision that is the newest of its branch.
+fn leaf(served: &ServedDatabase, id: &DocumentId, revision: &Revision) -> stemmadb::Result<Option<Document>> {
+    let leaf = served.database().snapshot()?.get_leaf(id.as_str(), revision)?;
+    Ok(leaf.filter(|leaf| !leaf.is_deleted()))
 }
 
 /// The document that validation functions see.

@@ -8,10 +8,11 @@ use stemmadb::{Attempt, Document, Error, ErrorKind, Query, Revision, Selector};
 
 use super::departures::edit_in;
 use super::write::{WriteOptions, to_edit, validate_documents, write_failure};
+use crate::auth::{narrowed, readable};
 use crate::design::{Validators, WriteValidator};
 use crate::directory::ServedDatabase;
 use crate::documents::IncomingDocument;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, library_error};
 
 /// A precondition of a transaction.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ pub(crate) fn transact(
             match edit_in(served, attempt, edit.clone()) {
                 Ok(revision) => written.push((id.to_owned(), revision.to_string())),
                 Err(error) if concerns_one_document(error.kind()) => {
-                    let current = readable(attempt, id, &options.validator)?.map(|document| *document.revision());
+                    let current = read(attempt, id, &options.validator)?.map(|document| *document.revision());
                     refused.push(Refusal {
                         cause: RefusalCause::Document(id.to_owned()),
                         failure: write_failure(error),
@@ -110,10 +111,8 @@ pub(crate) fn transact(
 }
 
 /// Reads a document, if the user may read it.
-fn readable(attempt: &mut Attempt<'_>, id: &str, validator: &WriteValidator) -> stemmadb::Result<Option<Document>> {
-    let Some(document) = attempt.get(id)? else { return Ok(None) };
-    let is_readable = validator.may_read(&document).map_err(|failure| Error::internal(failure.reason().to_owned()))?;
-    Ok(is_readable.then_some(document))
+fn read(attempt: &mut Attempt<'_>, id: &str, validator: &WriteValidator) -> stemmadb::Result<Option<Document>> {
+    readable(validator.restriction.as_ref(), attempt.get(id)?).map_err(|failure| library_error(&failure))
 }
 
 /// Whether an error concerns only one document, so that the remaining documents are still checked.
@@ -129,14 +128,11 @@ impl TransactionCheck {
         attempt: &mut Attempt<'_>,
         validator: &WriteValidator,
     ) -> stemmadb::Result<Option<Refusal>> {
-        let within = |selector: &Selector| match &validator.restriction {
-            Some(restriction) => restriction.selector().and(selector.clone()),
-            None => selector.clone(),
-        };
+        let query = |selector: &Selector| narrowed(validator.restriction.as_ref(), Query::new(selector.clone()));
         let mut current = None;
         let reason = match self {
             TransactionCheck::Revision(id, expected) => {
-                current = readable(attempt, id, validator)?.map(|document| *document.revision());
+                current = read(attempt, id, validator)?.map(|document| *document.revision());
                 match (current, expected) {
                     (current, expected) if current == *expected => None,
                     (Some(current), None) => Some(format!("{id} exists, at {current}")),
@@ -145,14 +141,14 @@ impl TransactionCheck {
                 }
             }
             TransactionCheck::Rows(selector, rows) => {
-                let query = Query::new(within(selector)).limit(rows.len() as u64 + 1);
+                let query = query(selector).limit(rows.len() as u64 + 1);
                 let row = |document: stemmadb::Document| (document.id().to_string(), *document.revision());
                 let found = attempt.find(query)?.run()?.map(|document| document.map(row));
                 let found = found.collect::<stemmadb::Result<BTreeMap<_, _>>>()?;
                 (found != *rows).then(|| "the matching documents or their revisions differ".to_owned())
             }
             TransactionCheck::Count(selector, expected) => {
-                let count = attempt.find(within(selector))?.count()?;
+                let count = attempt.find(query(selector))?.count()?;
                 (count != *expected).then(|| format!("{count} documents match, not {expected}"))
             }
         };

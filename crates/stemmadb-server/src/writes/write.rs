@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::departures::departures;
 use super::users::prepare_user;
-use crate::auth::USERS_DATABASE;
+use crate::auth::{USERS_DATABASE, User};
 use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields};
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_partitioned_id};
@@ -168,6 +168,22 @@ fn to_file(served: &ServedDatabase, file: IncomingFile, new_edits: bool) -> Resu
     Ok(File { name, content: FileContent::Stored { content_type, blob, md5: Some(md5), generation } })
 }
 
+/// Local documents in which the server keeps the positions of triggers, and the results of repeatable requests.
+const SERVER_LOCALS: [&str; 2] = ["_local/trigger-", "_local/wire/"];
+
+/// Checks that a user may write the local document `id`.
+///
+/// # Errors
+/// 403 for a document of the server, unless the user is an administrator of the database.
+pub(crate) fn check_local_writer(served: &ServedDatabase, user: &User, id: &str) -> Result<()> {
+    match SERVER_LOCALS.iter().any(|prefix| id.starts_with(prefix)) && !served.security().is_admin(user) {
+        true => Err(Failure::forbidden(format!(
+            "`{id}` is state of the server, which only administrators of the database may change. Choose another id."
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Writes a local document without a conflict check, as CouchDB does: each belongs to one replicator.
 fn write_local(
     served: &ServedDatabase,
@@ -177,6 +193,7 @@ fn write_local(
 ) -> Result<String> {
     let stored = options.validator.restriction.as_ref().map(|restriction| restriction.local_id(id));
     let id = stored.as_deref().unwrap_or(id);
+    check_local_writer(served, &options.validator.user, id)?;
     if document.deleted {
         served.database().local_documents().delete(id, None)?;
         return Ok("0-0".to_owned());

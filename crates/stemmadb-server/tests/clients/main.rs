@@ -59,7 +59,7 @@ fn node_file(suite: &str, file: &str, started: &TestServer) -> Command {
     let directory = directory(suite);
     install(&sources(suite), &directory);
     let mut node = Command::new("node");
-    node.args(["--test", "--test-reporter=spec", "--test-timeout=300000", file]).current_dir(&directory);
+    node.args(["--test", "--test-reporter=spec", "--test-timeout=900000", file]).current_dir(&directory);
     node.env("STEMMA_URL", started.url()).env("SUITE_DIR", started.local());
     node
 }
@@ -187,6 +187,26 @@ fn browser() {
     let cors = Cors { origins: vec![page.clone()], credentials: true, ..Cors::default() };
     let started = TestServer::with(|config| Config { cors, ..config });
     run(node("browser", &started).env("PAGE_URL", page).env("CHROMIUM", chromium), "Node.js");
+}
+
+/// Runs the console's suite, and restarts the server when the suite asks for it by a file.
+#[test]
+fn console() {
+    let chromium = chromium();
+    let mut started = TestServer::new();
+    let mut suite = node_file("browser", "console.js", &started);
+    suite.env("CHROMIUM", chromium);
+    let suite = std::thread::spawn(move || run(&mut suite, "Node.js"));
+    let (restart, restarted) = (started.local().join("restart"), started.local().join("restarted"));
+    while !suite.is_finished() {
+        if restart.exists() {
+            std::fs::remove_file(&restart).unwrap();
+            started.restart();
+            std::fs::write(&restarted, "").unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    suite.join().unwrap_or_else(|failure| std::panic::resume_unwind(failure));
 }
 
 /// CouchDB's dashboard, prebuilt.

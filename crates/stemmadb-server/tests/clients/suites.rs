@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 /// A server in this process, on its own port; stopped on drop.
 pub(crate) struct TestServer {
     runtime: Runtime,
+    config: Config,
     server: Option<Server>,
     directory: tempfile::TempDir,
 }
@@ -38,8 +39,16 @@ impl TestServer {
             ..Config::new(directory.path().join("databases"))
         });
         std::fs::create_dir(directory.path().join("local")).unwrap();
-        let server = Some(runtime.block_on(Server::start(config)).unwrap());
-        TestServer { runtime, server, directory }
+        let server = Some(runtime.block_on(Server::start(config.clone())).unwrap());
+        TestServer { runtime, config, server, directory }
+    }
+
+    /// Stops the server, and starts it again at the same address.
+    pub(crate) fn restart(&mut self) {
+        let server = self.server.take().unwrap();
+        self.config.address = server.address();
+        self.runtime.block_on(server.stop());
+        self.server = Some(self.runtime.block_on(Server::start(self.config.clone())).unwrap());
     }
 
     /// The server's URL, including credentials.

@@ -33,6 +33,29 @@ fn cookie(answer: &Response) -> String {
 }
 
 #[test]
+fn local_documents_of_the_server_are_changed_by_administrators_only() {
+    let server = with_users();
+    let security = json!({"members": {"names": ["eve"], "roles": []}, "admins": {"names": [], "roles": ["staff"]}});
+    assert_eq!(server.put("/db/_security", &security).status, 200);
+    for (name, id, status) in [
+        ("eve", "_local/trigger-mail", 403),
+        ("eve", "_local/wire/1", 403),
+        ("eve", "_local/checkpoint", 201),
+        ("ann", "_local/trigger-mail", 201),
+    ] {
+        let authorization = basic(name, &format!("{name}'s"));
+        let headers = [("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
+        let answer = server.send("PUT", &format!("/db/{id}"), &headers, br#"{"sequence": 0}"#);
+        assert_eq!(answer.status, status, "{name} {id}: {}", answer.text);
+        let bulk = json!({"docs": [{"_id": id, "sequence": 0}]}).to_string();
+        let row = server.send("POST", "/db/_bulk_docs", &headers, bulk.as_bytes()).json()[0].clone();
+        assert_eq!(row["error"] == "forbidden", status == 403, "{name} {id}: {row}");
+        let deleted = server.send("DELETE", &format!("/db/{id}"), &headers, b"");
+        assert_eq!(deleted.status == 403, status == 403, "{name} {id}: {}", deleted.text);
+    }
+}
+
+#[test]
 fn session_begins_continues_and_ends() {
     let server = with_users();
     let answer = log_in(&server, "ann", "ann's");

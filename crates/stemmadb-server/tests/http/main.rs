@@ -1,6 +1,7 @@
 //! HTTP tests on a loopback port: protocol, design documents, authentication and authorization, hostile input.
 
 mod access_rules;
+mod acme;
 mod auth;
 mod backups;
 mod cancellation;
@@ -10,6 +11,8 @@ mod encryption;
 mod feeds;
 mod filters;
 mod find;
+#[path = "../support/go.rs"]
+mod go;
 mod guide;
 mod hostile;
 mod http2;

@@ -395,6 +395,47 @@ fn unsupported_routes_are_rejected_by_name() {
 }
 
 #[test]
+fn console_is_served_with_its_policy_and_cached() {
+    let server = TestServer::new();
+    let moved = server.ask_as(None, "GET", "/_console", None);
+    assert_eq!((moved.status, moved.header("location")), (301, Some("/_console/")));
+    let page = server.ask_as(None, "GET", "/_console/", None);
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.text.contains("<script type=\"module\" src=\"app.js\">"), "{page:?}");
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self';"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    let script = server.ask_as(None, "GET", "/_console/lib/api.js", None);
+    assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
+    let tag = script.header("etag").unwrap().to_owned();
+    let known = server.send("GET", "/_console/lib/api.js", &[("If-None-Match", &tag)], b"");
+    assert_eq!((known.status, known.text.as_str()), (304, ""));
+    for wrong in ["/_console/mod.rs", "/_console/..%2Fserver.rs", "/_console/%2e%2e/server.rs", "/_console/lib"] {
+        assert_eq!(server.ask_as(None, "GET", wrong, None).status, 404, "{wrong}");
+    }
+}
+
+#[test]
+fn explain_analyzes_a_query_and_statistics_show_how_far_the_past_reaches() {
+    let server = TestServer::new();
+    server.database("db", &[]);
+    let docs: Vec<_> = (0..20).map(|n| json!({"_id": format!("d{n}"), "n": n, "text": "x".repeat(60)})).collect();
+    assert_eq!(server.post("/db/_bulk_docs", &json!({"docs": docs})).status, 201);
+    let query = json!({"selector": {"n": {"$gte": 15}}});
+    let estimated = server.post("/db/_explain", &query).json();
+    assert!(estimated["plan"].get("rows").is_none() && estimated["plan"]["estimated_rows"].is_u64(), "{estimated}");
+    let analyzed = server.post("/db/_explain?analyze=true", &query).json();
+    assert_eq!(analyzed["plan"]["rows"], 5, "{analyzed}");
+    assert!(analyzed["plan"]["time_us"].is_u64(), "{analyzed}");
+    assert_eq!(server.post("/db/_explain?analyze=maybe", &query).status, 400);
+    let history = server.get("/db/_statistics").json()["history"].clone();
+    assert_eq!((&history["retention"], &history["pins"]), (&json!({}), &json!({})), "{history}");
+    let newest = history["newest_time_us"].as_u64().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros() as u64;
+    assert!(newest > 1_700_000_000_000_000 && newest <= now + 60_000_000, "{history}");
+}
+
+#[test]
 fn administrator_and_dashboard_routes_respond() {
     let server = TestServer::new();
     server.database("db", &[]);

@@ -1,4 +1,4 @@
-//! Rights over the wire protocol: what each operation tells users whom an access rule restricts.
+//! Rights over the wire protocol: each operation's answers to users whom an access rule restricts.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stemmadb_server::{Access, Config, Wire};
-use stemmadb_wire::{Credentials, Encoding, FrameBuffer, FrameKind, Hello, Operation, Request, VERSION, write_frame};
+use stemmadb_wire::{
+    AnswerReader, Credentials, Encoding, FrameBuffer, FrameKind, Hello, Item, Operation, Request, VERSION, write_frame,
+};
 
 use crate::access_rules::{MARK, fill, rule, security, users};
 use crate::client::TestServer;
@@ -22,6 +24,7 @@ const VISIBLE: [&str; 4] = ["a1", "a2", "a3", "public"];
 struct WireClient {
     stream: TcpStream,
     frames: FrameBuffer,
+    answers: AnswerReader,
     next_request: u32,
 }
 
@@ -39,7 +42,7 @@ struct Answer {
 }
 
 impl WireClient {
-    fn connect(address: SocketAddr, user: &str) -> Self {
+    fn connect(address: SocketAddr, user: &str, encoding: Encoding) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let password = if user == "admin" { "secret".to_owned() } else { format!("{user}'s") };
@@ -47,8 +50,9 @@ impl WireClient {
             "" => Credentials::Anonymous,
             user => Credentials::Password { user: user.to_owned(), password },
         };
-        let hello = Hello { versions: (VERSION, VERSION), encoding: Encoding::Json, credentials };
-        let mut client = WireClient { stream, frames: FrameBuffer::new(FRAME_BYTES_MAX), next_request: 1 };
+        let hello = Hello { versions: (VERSION, VERSION), encoding, credentials };
+        let (frames, answers) = (FrameBuffer::new(FRAME_BYTES_MAX), AnswerReader::new(encoding));
+        let mut client = WireClient { stream, frames, answers, next_request: 1 };
         client.send(FrameKind::Hello, 0, |out| hello.write(out));
         assert_eq!(client.receive().0, FrameKind::Welcome);
         client
@@ -76,8 +80,9 @@ impl WireClient {
         let id = self.next_request;
         self.next_request += 1;
         let arguments = stemmadb::Value::from_serialize(arguments).unwrap();
+        let encoding = self.answers.encoding();
         self.send(FrameKind::Request, id, |out| {
-            Request::write(operation, database, None, &arguments, Encoding::Json, out);
+            Request::write(operation, database, None, &arguments, encoding, out);
         });
         if operation == Operation::AttachFile {
             self.send(FrameKind::Data, id, |out| out.extend_from_slice(b"content"));
@@ -90,10 +95,9 @@ impl WireClient {
                 continue;
             }
             answer.text.push_str(&String::from_utf8_lossy(&payload));
-            let value = || serde_json::from_slice::<Value>(&payload).unwrap();
             match kind {
                 FrameKind::Item => {
-                    answer.rows.extend(value().as_array().unwrap().iter().cloned());
+                    answer.rows.extend(self.answers.rows(&payload).unwrap().into_iter().map(json_of));
                     self.send(FrameKind::Credit, id, |out| out.extend_from_slice(&1u32.to_le_bytes()));
                     if is_endless(operation) {
                         self.send(FrameKind::Cancel, id, |_| ());
@@ -101,12 +105,18 @@ impl WireClient {
                 }
                 FrameKind::Data => self.send(FrameKind::Credit, id, |out| out.extend_from_slice(&1u32.to_le_bytes())),
                 FrameKind::Reply => {
-                    answer.value = value();
-                    answer.rows.extend(answer.value["rows"].as_array().into_iter().flatten().cloned());
+                    match self.answers.reply(&payload).unwrap().into_rows() {
+                        Ok((rows, rest)) => {
+                            answer.rows.extend(rows.into_iter().map(json_of));
+                            answer.value = json_of(Item::Value(rest));
+                        }
+                        Err(_) => answer.value = json_of(self.answers.reply(&payload).unwrap().into_item().unwrap()),
+                    }
                     return answer;
                 }
                 FrameKind::Error => {
-                    answer.error = Some(value()["error"].as_str().unwrap().to_owned());
+                    let error = encoding.read(&payload).unwrap();
+                    answer.error = Some(error.get("error").unwrap().as_str().unwrap().to_owned());
                     return answer;
                 }
                 other => panic!("{operation:?}: a server does not send {other:?}"),
@@ -115,8 +125,22 @@ impl WireClient {
     }
 }
 
+fn json_of(item: Item) -> Value {
+    let parsed = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+    match item {
+        Item::Value(value) => parsed(value.to_json()),
+        Item::Document(document) => json!({
+            "id": document.id().as_str(),
+            "rev": document.revision().to_string(),
+            "seq": document.sequence().get(),
+            "body": parsed(document.to_json().unwrap()),
+            "deleted": document.is_deleted(),
+        }),
+    }
+}
+
 fn is_endless(operation: Operation) -> bool {
-    matches!(operation, Operation::Subscribe | Operation::Watch | Operation::SubscribePaths)
+    matches!(operation, Operation::Subscribe | Operation::Watch | Operation::SubscribePaths | Operation::SubscribeTopic)
 }
 
 /// Requests that ask an operation for as much as it gives: about documents that alice may not read, and about all.
@@ -254,6 +278,8 @@ fn requests(operation: Operation, hidden: &str, own: &str) -> Vec<Value> {
         Operation::SequenceAt => vec![json!({"at": 3})],
         // The tests of functions are those of the client.
         Operation::CallFunction => vec![json!({"name": "none", "input": 1})],
+        Operation::Publish => vec![json!({"topic": "t", "payload": MARK})],
+        Operation::SubscribeTopic => vec![json!({"patterns": ["#"]})],
     }
 }
 
@@ -281,16 +307,26 @@ fn server() -> (TestServer, String, String) {
 
 impl TestServer {
     fn wire(&self, user: &str) -> WireClient {
-        WireClient::connect(self.wire_address(), user)
+        self.wire_with(user, Encoding::Records)
+    }
+
+    fn wire_with(&self, user: &str, encoding: Encoding) -> WireClient {
+        WireClient::connect(self.wire_address(), user, encoding)
     }
 }
 
-/// Every operation, asked for as much as it gives, tells a restricted user nothing about other documents, and changes
-/// none. The same requests of an administrator show what there is to hide.
+/// Every operation, asked for as much as it gives, reveals nothing about other documents to a restricted user, and
+/// changes none. The same requests of an administrator show what there is to hide.
 #[test]
 fn no_operation_leaks_hidden_documents() {
+    for encoding in [Encoding::Json, Encoding::Records] {
+        no_operation_leaks(encoding);
+    }
+}
+
+fn no_operation_leaks(encoding: Encoding) {
     let (server, hidden, own) = server();
-    let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
+    let (mut alice, mut admin) = (server.wire_with("alice", encoding), server.wire_with("admin", encoding));
     let before = server.get("/notes/hidden-1").json();
     let mut revealing = BTreeSet::new();
     for operation in Operation::ALL.iter().copied() {
@@ -506,7 +542,27 @@ fn writes_obey_the_rule() {
     assert_eq!(changes, [("y1", true), ("y2", true), ("y3", true)].into());
 }
 
-/// Changes and subscriptions tell that a document is gone, by whatever operation it was taken away.
+/// An update that names a revision changes that branch, even if another one wins.
+#[test]
+fn update_of_a_branch_keeps_its_fields() {
+    let (server, ..) = server();
+    let branch = |rev: &str, n: u64| json!({"_id": "branched", "_rev": rev, "owner": "alice", "n": n});
+    let (losing, winning) = ("1-00000000000000000000000000000001", "3-00000000000000000000000000000003");
+    let branches = json!({"new_edits": false, "docs": [branch(losing, 10), branch(winning, 20)]});
+    assert_eq!(server.post("/notes/_bulk_docs", &branches).json(), json!([]));
+    let update = |rev: &str| json!({"op": "update", "id": "branched", "rev": rev, "patch": {"$inc": {"n": 1}}});
+    let mut alice = server.wire("alice");
+    assert_eq!(alice.ask(Operation::Edit, "notes", &update(losing)).error, None);
+    let document = server.get("/notes/branched?conflicts=true").json();
+    assert_eq!(document["n"], 20);
+    let changed = server.get(&format!("/notes/branched?rev={}", document["_conflicts"][0].as_str().unwrap())).json();
+    assert_eq!(changed["n"], 11, "{document}");
+    // It is not the newest of its branch any more.
+    let again = alice.ask(Operation::Edit, "notes", &update(losing));
+    assert_eq!(again.error.as_deref(), Some("conflict"), "{again:?}");
+}
+
+/// Changes and subscriptions report a document as deleted, whichever operation made it unreadable.
 #[test]
 fn feeds_tell_that_a_document_is_gone() {
     let (server, ..) = server();
@@ -521,11 +577,11 @@ fn feeds_tell_that_a_document_is_gone() {
         assert_eq!(admin.ask(operation, "notes", &arguments).error, None, "{arguments}");
     }
     for operation in [Operation::Changes, Operation::Subscribe] {
-        let told = alice.ask(operation, "notes", &json!({"since": last, "documents": true}));
-        assert!(!told.text.contains(MARK), "{told:?}");
-        let rows: Vec<_> = told.rows.iter().map(|row| (row["id"].as_str().unwrap(), &row["deleted"])).collect();
+        let reported = alice.ask(operation, "notes", &json!({"since": last, "documents": true}));
+        assert!(!reported.text.contains(MARK), "{reported:?}");
+        let rows: Vec<_> = reported.rows.iter().map(|row| (row["id"].as_str().unwrap(), &row["deleted"])).collect();
         assert_eq!(rows, ["a1", "a2", "a3"].map(|id| (id, &json!(true))), "{operation:?}");
-        let read = json!({"id": "a1", "rev": told.rows[0]["rev"]});
+        let read = json!({"id": "a1", "rev": reported.rows[0]["rev"]});
         let read = alice.ask(Operation::GetRevision, "notes", &read).value;
         assert_eq!((&read["deleted"], &read["body"]), (&json!(true), &json!({"owner": "alice"})));
     }
@@ -538,7 +594,7 @@ fn streams_end_when_the_rule_changes() {
     let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
     let arguments = stemmadb::Value::from_serialize(&json!({"since": 0, "documents": true})).unwrap();
     alice.send(FrameKind::Request, 1, |out| {
-        Request::write(Operation::Subscribe, "notes", None, &arguments, Encoding::Json, out);
+        Request::write(Operation::Subscribe, "notes", None, &arguments, Encoding::Records, out);
     });
     assert_eq!(alice.receive().0, FrameKind::Item);
     let narrower = json!({"selector": {"owner": {"$user": "name"}, "n": 3}});

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::go;
+
 const MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 const KEY: &str = "stemma";
 const SECRET: &str = "a secret of the tests";
@@ -97,30 +99,5 @@ fn free_port() -> u16 {
 /// The program, built if it is not there yet.
 fn binary() -> Option<&'static Path> {
     static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BINARY.get_or_init(|| build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw-v1.8.0"))).as_deref()
-}
-
-fn build(directory: &Path) -> Option<PathBuf> {
-    let binary = directory.join("versitygw");
-    if binary.exists() {
-        return Some(binary);
-    }
-    let built = directory.with_extension(std::process::id().to_string());
-    let output = Command::new("go").args(["install", MODULE]).env("GOBIN", &built).env("GOFLAGS", "-trimpath").output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => {
-            println!("SKIPPED: no test runs against a real S3 server, because Go is missing ({error})");
-            return None;
-        }
-    };
-    if !output.status.success() {
-        println!("SKIPPED: versitygw can't be built: {}", String::from_utf8_lossy(&output.stderr));
-        return None;
-    }
-    // Another test may have built it meanwhile.
-    if std::fs::rename(&built, directory).is_err() {
-        std::fs::remove_dir_all(&built).unwrap();
-    }
-    Some(binary)
+    BINARY.get_or_init(|| go::program(MODULE)).as_deref()
 }

@@ -2,6 +2,8 @@
 //! tests say so and pass.
 
 mod gateway;
+#[path = "../support/go.rs"]
+mod go;
 mod proxy;
 
 use std::collections::BTreeMap;

@@ -7,10 +7,11 @@
 mod stream;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::changes::{Change, Delta};
+use crate::changes::{Change, Delta, Message, PathChange};
 use crate::document::Document;
 use crate::engine::{Edit, Info, Transaction};
 use crate::options::Options;
@@ -57,13 +58,27 @@ impl From<Database> for AsyncDatabase {
     }
 }
 
-/// Runs `work` on a blocking thread.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Runs `work` on a blocking thread. For crates that give access to databases elsewhere.
+///
+/// # Errors
+/// Those of `work`; `Unavailable` if the runtime shuts down.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Err(Error::unavailable("the runtime is shutting down")),
     }
+}
+
+/// Runs `work` that only reads on a blocking thread, where it is [cancelled](Cancellation::during) if the future is
+/// dropped. For crates that give access to databases elsewhere.
+///
+/// # Errors
+/// Those of [`blocking`].
+pub async fn blocking_read<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let cancellation = Cancellation::new();
+    let _cancels = CancelOnDrop(cancellation.clone());
+    blocking(move || cancellation.during(work)).await
 }
 
 /// Cancels a query when it is dropped before the query has ended.
@@ -221,9 +236,8 @@ impl AsyncDatabase {
     /// # Errors
     /// `Invalid` if the query is malformed. A row can fail like that of [`Find::run`](crate::Find::run).
     pub async fn find(&self, query: impl Into<Query>) -> Result<AsyncRows<Document>> {
-        let (query, database, cancellation) = (query.into(), self.database.clone(), Cancellation::new());
-        let token = cancellation.clone();
-        AsyncRows::open(cancellation, move || database.find(query).cancelled_by(&token).run()).await
+        let (query, database) = (query.into(), self.database.clone());
+        AsyncRows::open(move |cancellation| database.find(query).cancelled_by(cancellation).run()).await
     }
 
     /// Returns all documents that match. For large results, [`AsyncDatabase::find`] needs less memory.
@@ -248,9 +262,8 @@ impl AsyncDatabase {
         query: Query,
         run: impl FnOnce(crate::query::Find) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let cancellation = Cancellation::new();
-        let _cancels = CancelOnDrop(cancellation.clone());
-        self.run(move |db| run(db.find(query).cancelled_by(&cancellation))).await
+        let database = self.database.clone();
+        blocking_read(move || run(database.find(query))).await
     }
 
     /// Returns the changes after `since` up to the newest, as a stream. `Sequence::ZERO` means all.
@@ -259,7 +272,7 @@ impl AsyncDatabase {
     /// Those of [`Database::changes`].
     pub async fn changes(&self, since: Sequence) -> Result<AsyncRows<Change>> {
         let database = self.database.clone();
-        AsyncRows::open(Cancellation::new(), move || Ok(database.changes(since)?.run())).await
+        AsyncRows::open(move |_| Ok(database.changes(since)?.run())).await
     }
 
     /// Returns the changes after `since`, and then each new one as it is published. The stream ends when the database
@@ -269,6 +282,37 @@ impl AsyncDatabase {
     /// None at present.
     pub async fn subscribe(&self, since: Sequence) -> Result<AsyncRows<Change>> {
         Ok(AsyncRows::follow(self.database.subscribe(since)))
+    }
+
+    /// Subscribes to values at paths, as a stream that ends when the database is closed. See
+    /// [`Database::subscribe_paths`].
+    ///
+    /// # Errors
+    /// Those of [`Database::subscribe_paths`].
+    pub async fn subscribe_paths<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<AsyncRows<PathChange>> {
+        Ok(AsyncRows::follow(self.database.subscribe_paths(patterns)?))
+    }
+
+    /// Publishes a message to a topic; does not wait. See [`Database::publish`].
+    ///
+    /// # Errors
+    /// Those of [`Database::publish`].
+    pub async fn publish<P: Serialize + ?Sized>(&self, topic: &str, payload: &P) -> Result<usize> {
+        self.database.publish(topic, payload)
+    }
+
+    /// Subscribes to messages, as a stream that ends when the database is closed. See [`Database::subscribe_topic`].
+    ///
+    /// # Errors
+    /// Those of [`Database::subscribe_topic`].
+    pub async fn subscribe_topic<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<AsyncRows<Arc<Message>>> {
+        Ok(AsyncRows::follow(self.database.subscribe_topic(patterns)?))
     }
 
     /// Starts a live query: returns its result, and then what each transaction changes in it. The stream ends when the

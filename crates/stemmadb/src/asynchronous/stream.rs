@@ -9,7 +9,7 @@ use futures_core::Stream;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::CancelOnDrop;
-use crate::changes::{Change, Delta, Subscription, Watch};
+use crate::changes::{Change, Delta, Message, PathChange, PathSubscription, Subscription, TopicSubscription, Watch};
 use crate::query::Cancellation;
 use crate::{Error, Result};
 
@@ -17,26 +17,32 @@ use crate::{Error, Result};
 const ROWS_AHEAD: usize = 64;
 
 /// A stream of rows, made by methods of [`AsyncDatabase`](super::AsyncDatabase). At most 64 rows are read ahead;
-/// dropping it cancels the query.
+/// dropping it cancels the query or feed.
 pub struct AsyncRows<T> {
     rows: mpsc::Receiver<Result<T>>,
     _cancels: CancelOnDrop,
 }
 
 impl<T: Send + 'static> AsyncRows<T> {
-    /// Calls `open` on a blocking thread, which then reads its rows. Returns the error of `open` if it fails.
-    pub(super) async fn open<I: Iterator<Item = Result<T>>>(
-        cancellation: Cancellation,
-        open: impl FnOnce() -> Result<I> + Send + 'static,
+    /// Calls `open` on a blocking thread, which then reads its rows; all of that is [cancelled](Cancellation::during)
+    /// when the stream is dropped. For crates that give access to databases elsewhere.
+    ///
+    /// # Errors
+    /// Those of `open`; `Unavailable` if the runtime shuts down.
+    pub async fn open<I: Iterator<Item = Result<T>>>(
+        open: impl FnOnce(&Cancellation) -> Result<I> + Send + 'static,
     ) -> Result<Self> {
         let (sender, rows) = mpsc::channel(ROWS_AHEAD);
         let (opened, is_open) = oneshot::channel();
+        let cancellation = Cancellation::new();
         // If the future is dropped while the query is planned, this cancels it.
-        let stream = AsyncRows { rows, _cancels: CancelOnDrop(cancellation) };
-        let reader = tokio::task::spawn_blocking(move || match open() {
-            // A row that can't be sent is not wanted anymore.
-            Ok(mut found) => opened.send(Ok(())).is_ok() && found.all(|row| sender.blocking_send(row).is_ok()),
-            Err(error) => opened.send(Err(error)).is_ok(),
+        let stream = AsyncRows { rows, _cancels: CancelOnDrop(cancellation.clone()) };
+        let reader = tokio::task::spawn_blocking(move || {
+            cancellation.during(|| match open(&cancellation) {
+                // A row that can't be sent is not wanted anymore.
+                Ok(mut found) => opened.send(Ok(())).is_ok() && found.all(|row| sender.blocking_send(row).is_ok()),
+                Err(error) => opened.send(Err(error)).is_ok(),
+            })
         });
         match is_open.await {
             Ok(outcome) => outcome.map(|()| stream),
@@ -122,6 +128,38 @@ impl Follow for Watch {
 
     fn is_closed(&self) -> bool {
         Watch::is_closed(self)
+    }
+}
+
+impl Follow for PathSubscription {
+    type Row = PathChange;
+
+    fn notify(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        PathSubscription::notify(self, callback);
+    }
+
+    fn read(&mut self) -> Result<Option<PathChange>> {
+        self.next_within(Duration::ZERO)
+    }
+
+    fn is_closed(&self) -> bool {
+        PathSubscription::is_closed(self)
+    }
+}
+
+impl Follow for TopicSubscription {
+    type Row = Arc<Message>;
+
+    fn notify(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        TopicSubscription::notify(self, callback);
+    }
+
+    fn read(&mut self) -> Result<Option<Arc<Message>>> {
+        Ok(self.next_within(Duration::ZERO))
+    }
+
+    fn is_closed(&self) -> bool {
+        TopicSubscription::is_closed(self)
     }
 }
 

@@ -75,8 +75,16 @@ impl Filter {
         }
     }
 
+    /// The document, if it matches the selector.
+    pub(super) fn present(&self, document: Option<Document>) -> Result<Option<Document>> {
+        match (&document, &self.selector) {
+            (Some(found), Some((_, matcher))) if !matcher.matches(found)? => Ok(None),
+            _ => Ok(document),
+        }
+    }
+
     /// Returns the change for `state` if it passes the filter. `since` is the position of the feed.
-    fn change(&self, snapshot: &Snapshot, state: &DocumentState, since: Sequence) -> Result<Option<Change>> {
+    pub(super) fn change(&self, snapshot: &Snapshot, state: &DocumentState, since: Sequence) -> Result<Option<Change>> {
         if self.ids.as_ref().is_some_and(|ids| !ids.contains(state.id.as_str())) {
             return Ok(None);
         }

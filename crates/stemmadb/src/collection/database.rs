@@ -129,7 +129,7 @@ fn unless_overtaken(written: Result<Revision>) -> Result<Option<Revision>> {
     }
 }
 
-/// Runs `attempt` until it returns a result; it returns `None` if others changed the document `id` meanwhile.
+/// Runs `attempt` until it returns a result; it returns `None` if others changed the document `id` in the meantime.
 fn repeatedly<R>(id: &DocumentId, mut attempt: impl FnMut() -> Result<Option<R>>) -> Result<R> {
     for _ in 0..ATTEMPTS_MAX {
         if let Some(result) = attempt()? {

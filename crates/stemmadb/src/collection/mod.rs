@@ -227,7 +227,7 @@ impl<T: Serialize + DeserializeOwned, D: CollectionDatabase> Collection<T, D> {
     }
 
     /// Applies `change` to the document with this key in one step; returns the new content, or `None` if there is no
-    /// such document. On a server, `change` is called again if the document was written meanwhile.
+    /// such document. On a server, `change` is called again if another client writes the document first.
     ///
     /// # Errors
     /// The errors of `change`, and those of [`Collection::update`].

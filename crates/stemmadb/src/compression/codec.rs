@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::thread::LocalKey;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use zstd::zstd_safe::{CCtx, DCtx, compress_bound};
@@ -29,7 +30,7 @@ pub(crate) fn compress<T>(
     thread_local! {
         static COMPRESSOR: RefCell<Compressor> = RefCell::default();
     }
-    COMPRESSOR.with_borrow_mut(|compressor| {
+    with_local(&COMPRESSOR, |compressor| {
         let method = compressor.compress(compression, bytes, dictionary);
         let method = method.filter(|_| is_smaller(compressor.buffer.len(), bytes.len()));
         let used = use_result(method.map(|method| (method, &*compressor.buffer)));
@@ -38,6 +39,14 @@ pub(crate) fn compress<T>(
         }
         used
     })
+}
+
+/// Calls `use_value` with the thread's value, or with a new one while the thread ends and its own is gone.
+fn with_local<V: Default, T>(local: &'static LocalKey<RefCell<V>>, use_value: impl FnOnce(&mut V) -> T) -> T {
+    let mut value = local.try_with(RefCell::take).unwrap_or_default();
+    let used = use_value(&mut value);
+    local.try_with(|kept| kept.replace(value)).ok();
+    used
 }
 
 #[derive(Default)]
@@ -130,7 +139,7 @@ fn decompress_zstd(input: &[u8], output: &mut [u8], dictionary: Option<&Dictiona
     thread_local! {
         static DECOMPRESSOR: RefCell<Decompressor> = RefCell::default();
     }
-    DECOMPRESSOR.with_borrow_mut(|Decompressor { context, frame }| {
+    with_local(&DECOMPRESSOR, |Decompressor { context, frame }| {
         let context = match context {
             Some(context) => context,
             none => none.insert(DCtx::try_create()?),

@@ -1,5 +1,7 @@
 //! The past of a database: [`Database::history`].
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use crate::document::Document;
 use crate::history::{self, At, Differences, PastRevision};
 use crate::query::{Query, Selector};
@@ -124,6 +126,16 @@ impl<'a> History<'a> {
     /// times have a precision of a millisecond.
     pub fn sequence_at(&self, at: impl Into<At>) -> Result<Sequence> {
         at.into().sequence(self.database.store())
+    }
+
+    /// When the transaction with this sequence was committed; `None` if that is not known, as of transactions that were
+    /// written before format 2. Within the history files of retired segments, times have a precision of a millisecond.
+    ///
+    /// # Errors
+    /// `Io` or `Corrupt` if the times of a segment can't be read.
+    pub fn time_of(&self, sequence: Sequence) -> Result<Option<SystemTime>> {
+        let time_us = self.database.store().parts.log.time_of(sequence)?;
+        Ok(time_us.map(|time_us| UNIX_EPOCH + Duration::from_micros(time_us)))
     }
 
     /// A snapshot from which the page of a continuation token is read, so that all pages of a result agree: as of the

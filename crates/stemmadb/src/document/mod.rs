@@ -1,16 +1,18 @@
 //! Documents as they are read: id, revision and body.
 
 pub(crate) mod attachment;
+mod record;
 
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
 use crate::{Error, Result};
 pub use attachment::{Attachment, File, FileContent};
+pub use record::{RecordReader, RecordWriter};
 
 /// The fields that CouchDB's replicator writes into documents of `_replicator`. Such a document may be copied into any
 /// database, so these are the only names beginning with `_` that a body can have.
@@ -117,6 +119,18 @@ impl Document {
         match self.has_attachments()? {
             true => self.value()?.deserialize_into(),
             false => self.packed()?.deserialize_into(),
+        }
+    }
+
+    /// Deserializes the body with a seed, which can have state, such as the interpreter of another language that the
+    /// body's values are made in.
+    ///
+    /// # Errors
+    /// Those of the seed; `Corrupt` if the stored bytes are damaged.
+    pub fn deserialize_with<T>(&self, seed: impl for<'de> DeserializeSeed<'de, Value = T>) -> Result<T> {
+        match self.has_attachments()? {
+            true => self.value()?.deserialize_with(seed),
+            false => self.packed()?.deserialize_with(seed),
         }
     }
 

@@ -56,7 +56,8 @@ impl Operation {
 }
 
 crate::sync::thread_local! {
-    /// The running operations of this thread: the address of the store, and the operation.
+    /// The running operations of this thread: the address of the store, and the operation. Gone while a thread ends
+    /// and drops a database that it kept in a `thread_local!`; it runs no other operation then.
     static RUNNING: RefCell<Vec<(usize, Operation)>> = RefCell::default();
 }
 
@@ -75,7 +76,7 @@ impl Store {
     /// Those of [`Store::refuse_reentry`].
     pub(crate) fn begin(&self, operation: Operation) -> Result<RunningOperation<'_>> {
         self.refuse_reentry(operation)?;
-        RUNNING.with(|running| running.borrow_mut().push((self.address(), operation)));
+        RUNNING.try_with(|running| running.borrow_mut().push((self.address(), operation))).ok();
         Ok(RunningOperation { store: self, operation, _not_send: PhantomData })
     }
 
@@ -85,11 +86,11 @@ impl Store {
     /// `Invalid` if this thread runs an operation with the same first lock, or with a later one.
     pub(crate) fn refuse_reentry(&self, operation: Operation) -> Result<()> {
         let address = self.address();
-        let held = RUNNING.with(|running| {
+        let held = RUNNING.try_with(|running| {
             let running = running.borrow();
             running.iter().filter(|(store, held)| *store == address && *held >= operation).map(|(_, held)| *held).max()
         });
-        let Some(held) = held else { return Ok(()) };
+        let Ok(Some(held)) = held else { return Ok(()) };
         let (place, hint) = held.context();
         Err(Error::invalid(format!("{} {place}", operation.attempt())).with_hint(hint))
     }
@@ -102,11 +103,12 @@ impl Store {
 impl Drop for RunningOperation<'_> {
     fn drop(&mut self) {
         let ended = (self.store.address(), self.operation);
-        RUNNING.with(|running| {
+        let remove = |running: &RefCell<Vec<(usize, Operation)>>| {
             let mut running = running.borrow_mut();
             if let Some(index) = running.iter().rposition(|running| *running == ended) {
                 running.remove(index);
             }
-        });
+        };
+        RUNNING.try_with(remove).ok();
     }
 }

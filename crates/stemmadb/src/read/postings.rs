@@ -1,12 +1,12 @@
 //! Posting lookups: the documents that have a term, from the tree's postings with the memtables' changes applied from
 //! oldest to newest.
 
+use std::cell::Cell;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::Result;
 use crate::cache::columns::Column;
 use crate::index::{
     self, Container, DeclaredIndexes, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence,
@@ -17,6 +17,7 @@ use crate::memtable::{MemtableTermWalk, PostingOverlay};
 use crate::read::snapshot::{Located, Snapshot};
 use crate::read::term_walk::{ColumnTerms, StoredTerms, TermWalk, TreeTerms};
 use crate::tree::{Direction, Table};
+use crate::{Error, Result};
 
 /// Reading a container costs as much as reading this many documents one by one.
 const DOCUMENTS_LISTED_MAX: usize = 32;
@@ -377,14 +378,33 @@ impl Snapshot {
 
     /// The live documents whose id is within the bounds, in byte order.
     pub(crate) fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        let found = self.ids_in_range_within(lower, upper, u64::MAX)?;
+        found.ok_or_else(|| Error::internal("a range without a bound reached it"))
+    }
+
+    /// As [`Snapshot::ids_in_range`], or `None` if that would visit more than `ids_max` ids; stops reading there.
+    pub(crate) fn ids_in_range_within(
+        &self,
+        lower: Bound<&str>,
+        upper: Bound<&str>,
+        ids_max: u64,
+    ) -> Result<Option<DocumentSet>> {
         let inside = |id: &str| RangeBounds::<str>::contains(&(lower, upper), id);
         let mut numbers = Vec::new();
         // The keys of long ids are truncated, so all ids that share a bound's prefix are compared.
         let (lower_key, is_past) = layout::id_span(lower.map(str::as_bytes), upper.map(str::as_bytes));
+        let left = Cell::new(Some(ids_max));
+        let is_end = |key: &[u8]| {
+            let is_past = is_past(key);
+            if !is_past {
+                left.set(left.get().and_then(|left| left.checked_sub(1)));
+            }
+            is_past || left.get().is_none()
+        };
         let mut rows =
             self.tree.scan(Table::Ids, Bound::Included(lower_key), Bound::Unbounded, Direction::Ascending)?;
         while let Some((key, value)) = rows.next()? {
-            if is_past(key) {
+            if is_end(key) {
                 break;
             }
             let row = IdRow::decode(value)?;
@@ -401,16 +421,19 @@ impl Snapshot {
         }
         let mut seen = HashSet::new();
         for memtable in self.memtables.iter().rev() {
-            for state in memtable.documents_between(self.at, lower_key, &is_past) {
+            for state in memtable.documents_between(self.at, lower_key, is_end) {
                 if inside(state.id.as_str()) && seen.insert(state.number) && state.is_live() {
                     numbers.push(state.number);
                 }
             }
         }
+        if left.get().is_none() {
+            return Ok(None);
+        }
         numbers.sort_unstable();
         // A document relocated by compaction in the meantime was first in the tree and then in a memtable as well.
         numbers.dedup();
-        Ok(DocumentSet::from_sorted(numbers))
+        Ok(Some(DocumentSet::from_sorted(numbers)))
     }
 }
 

@@ -99,7 +99,7 @@ impl Cancellation {
 
     /// Returns what cancels the work of this thread: the innermost [`Cancellation::during`] that runs here.
     pub fn current() -> Option<Cancellation> {
-        CURRENT.with_borrow(Clone::clone)
+        CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }
 
     /// Returns whether [`Cancellation::cancel`] was called.
@@ -140,6 +140,7 @@ impl Drop for Restored {
 /// # Errors
 /// `Stopped`.
 pub(crate) fn refuse_if_cancelled() -> Result<()> {
-    let is_cancelled = CURRENT.with_borrow(|current| current.as_ref().is_some_and(Cancellation::is_cancelled));
+    let is_cancelled =
+        CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(Cancellation::is_cancelled)).unwrap_or(false);
     if is_cancelled { Err(Error::stopped("the request was cancelled")) } else { Ok(()) }
 }

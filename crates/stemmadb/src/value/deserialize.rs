@@ -22,6 +22,11 @@ impl Value {
     pub fn deserialize_into<'de, T: Deserialize<'de>>(&'de self) -> Result<T> {
         T::deserialize(ValueDeserializer { source: self })
     }
+
+    /// As [`Value::deserialize_into`], with a seed.
+    pub(crate) fn deserialize_with<'de, S: DeserializeSeed<'de>>(&'de self, seed: S) -> Result<S::Value> {
+        seed.deserialize(ValueDeserializer { source: self })
+    }
 }
 
 impl<'a> PackedValue<'a> {
@@ -32,6 +37,11 @@ impl<'a> PackedValue<'a> {
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
     pub(crate) fn deserialize_into<T: Deserialize<'a>>(self) -> Result<T> {
         T::deserialize(ValueDeserializer { source: DepthLimited::from(self) })
+    }
+
+    /// As [`PackedValue::deserialize_into`], with a seed.
+    pub(crate) fn deserialize_with<S: DeserializeSeed<'a>>(self, seed: S) -> Result<S::Value> {
+        seed.deserialize(ValueDeserializer { source: DepthLimited::from(self) })
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -178,8 +178,13 @@ fn quick_hash(name: &str) -> u32 {
     (mixed >> 32) as u32
 }
 
+/// The number of the next dictionary.
+static NEXT_DICTIONARY: AtomicU64 = AtomicU64::new(0);
+
 /// The shape dictionary of a database.
 pub(crate) struct Shapes {
+    /// Distinguishes the dictionaries of a process.
+    dictionary: u64,
     pages: Box<[OnceLock<Page>]>,
     count: AtomicUsize,
     index: RwLock<ShapeIndex>,
@@ -211,11 +216,17 @@ impl Shapes {
     /// A dictionary without shapes.
     pub(crate) fn new() -> Self {
         Shapes {
+            dictionary: NEXT_DICTIONARY.fetch_add(1, Ordering::Relaxed),
             pages: (0..SHAPES_MAX / PAGE).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
             index: RwLock::default(),
             hasher: DefaultHashBuilder::default(),
         }
+    }
+
+    /// The number of the dictionary in this process.
+    pub(crate) fn dictionary(&self) -> u64 {
+        self.dictionary
     }
 
     /// The number of shapes; their numbers are 0 up to this, excluded.
@@ -296,8 +307,8 @@ impl Shapes {
         }
     }
 
-    /// Restores a shape during a salvage, in which shapes with smaller numbers may be lost. A dictionary filled this
-    /// way must only be read: its numbers may have gaps, and its shapes cannot be found by their names.
+    /// Restores a shape of a dictionary that lacks smaller numbers: that of a salvage, or of documents from elsewhere.
+    /// A dictionary filled this way must only be read: its shapes cannot be found by their names.
     pub(crate) fn restore_sparse<'n, N>(&self, number: ShapeNumber, names: N)
     where
         N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,

@@ -1,13 +1,12 @@
 //! Reading documents by id.
 
-use stemmadb::{Document, Error, Revision, Snapshot, Value};
-use stemmadb_wire::Encoding;
+use stemmadb::{Document, Error, Revision, Snapshot};
 
 use super::super::call::{Call, revision};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
-use super::super::rows::{RowStream, write_document};
-use crate::auth::Restriction;
+use super::super::rows::{DocumentWriter, RowStream};
+use crate::auth::{Restriction, readable};
 use crate::documents::{OpenRevs, OpenedRevision, open_revs, visible_branches};
 
 pub(super) fn get(call: &Call<'_>) -> Result<Vec<u8>> {
@@ -17,15 +16,7 @@ pub(super) fn get(call: &Call<'_>) -> Result<Vec<u8>> {
         Some(snapshot) => snapshot.get(id)?,
         None => served.database().get(id)?,
     };
-    reply(call, readable(document, restriction.as_ref())?)
-}
-
-/// The document, if the user may read it.
-pub(super) fn readable(document: Option<Document>, restriction: Option<&Restriction>) -> Result<Option<Document>> {
-    match (&document, restriction) {
-        (Some(found), Some(restriction)) if !restriction.allows(found)? => Ok(None),
-        _ => Ok(document),
-    }
+    reply(call, readable(restriction.as_ref(), document)?)
 }
 
 /// A revision of a document, if the user may read it.
@@ -38,8 +29,8 @@ pub(super) fn readable_revision(
     if restriction.is_none() {
         return Ok(snapshot.get_revision(id, revision)?);
     }
-    let branches = visible_branches(snapshot, id, restriction)?;
-    let opened = open_revs(snapshot, id, &branches, &OpenRevs::These(vec![*revision]), false, restriction)?;
+    let visible = visible_branches(snapshot, id, restriction)?;
+    let opened = open_revs(snapshot, id, &visible, &OpenRevs::These(vec![*revision]), false, restriction)?;
     match opened.into_iter().next() {
         Some(OpenedRevision::Document(document)) => Ok(Some(*document)),
         _ => Ok(None),
@@ -57,10 +48,11 @@ pub(super) fn get_revision(call: &Call<'_>) -> Result<Vec<u8>> {
     reply(call, document)
 }
 
+/// The answer with a document, or null.
 pub(super) fn reply(call: &Call<'_>, document: Option<Document>) -> Result<Vec<u8>> {
-    let Some(document) = document else { return Ok(call.reply(&Value::Null)) };
     let mut written = Ok(());
-    let bytes = call.reply_with(|out| written = write_document(&document, call.encoding(), out));
+    let mut writer = DocumentWriter::new(call);
+    let bytes = call.reply_with(|out| written = writer.write(document.as_ref(), out));
     written.map(|()| bytes)
 }
 
@@ -71,21 +63,11 @@ pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
         Some(snapshot) => snapshot,
         None => served.database().snapshot()?,
     };
-    let mut rows = RowStream::new(call);
+    let (mut rows, mut documents) = (RowStream::new(call), DocumentWriter::new(call));
     for id in call.list("ids")? {
         let id = id.as_str().ok_or_else(|| Error::invalid("`ids` is an array of strings"))?;
-        let document = readable(snapshot.get(id)?, restriction.as_ref())?;
-        rows.add(|encoding, out| write_optional(document.as_ref(), encoding, out))?;
+        let document = readable(restriction.as_ref(), snapshot.get(id)?)?;
+        rows.add(|_, out| documents.write(document.as_ref(), out))?;
     }
     Ok(rows.finish(&[]))
-}
-
-fn write_optional(document: Option<&Document>, encoding: Encoding, out: &mut Vec<u8>) -> Result<()> {
-    match document {
-        Some(document) => write_document(document, encoding, out),
-        None => {
-            encoding.write(&Value::Null, out);
-            Ok(())
-        }
-    }
 }

@@ -9,8 +9,8 @@ use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, STREAM_CHECK, document_value};
-use crate::auth::Restriction;
-use crate::directory::ServedDatabase;
+use crate::auth::{Restriction, narrowed};
+use crate::directory::{ServedDatabase, check_message_bytes};
 use crate::documents::readable_leaves;
 use crate::error::Failure;
 
@@ -103,13 +103,14 @@ impl Heartbeat {
         rights: RightsOf,
         restriction: Option<&Restriction>,
     ) -> Result<()> {
+        // A feed of a closed database does not wait any more.
+        if served.is_closed() {
+            return Err(Error::closed("the database was closed").into());
+        }
         if self.checked.elapsed() < STREAM_CHECK {
             return Ok(());
         }
         self.checked = Instant::now();
-        if served.is_closed() {
-            return Err(Error::closed("the database was closed").into());
-        }
         call.check_stream(rights, restriction)?;
         self.beat(call)
     }
@@ -168,10 +169,13 @@ fn watch_permit(call: &Call<'_>) -> Result<tokio::sync::OwnedSemaphorePermit> {
 
 /// Streams the documents whose values at matching paths change. The first row has the sequence from which on it does.
 pub(super) fn subscribe_paths(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::Watch, None)?;
+    let (served, restriction) = call.open_restricted(RightsOf::Watch, None)?;
     let _permit = watch_permit(call)?;
     let begin = served.database().sequence();
     let mut subscription = served.database().subscribe_paths(call.texts("patterns")?)?;
+    if let Some(restriction) = &restriction {
+        subscription = subscription.selector(&restriction.selector())?;
+    }
     if let Some(since) = call.optional_number("since")? {
         subscription = subscription.since(Sequence::new(since))?;
     }
@@ -182,7 +186,7 @@ pub(super) fn subscribe_paths(call: &Call<'_>) -> Result<Vec<u8>> {
     rows.send()?;
     loop {
         let next = subscription.next_within(STREAM_CHECK)?;
-        heartbeat.check(call, &served, RightsOf::Watch, None)?;
+        heartbeat.check(call, &served, RightsOf::Watch, restriction.as_ref())?;
         let Some(change) = next else { continue };
         rows.add_value(&path_change_value(change)?)?;
         while let Some(change) = subscription.next_within(Duration::ZERO)? {
@@ -209,6 +213,49 @@ fn path_change_value(change: PathChange) -> Result<Value> {
     Ok(Value::Object(row))
 }
 
+/// Publishes a message to a topic; returns how many subscribers it has.
+pub(super) fn publish(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::Publish, None)?;
+    let payload = call.arguments.get("payload").cloned().unwrap_or(Value::Null);
+    check_message_bytes(payload.to_json().len())?;
+    let count = served.database().publish(call.text("topic")?, &payload)?;
+    Ok(call.reply(&Value::from(count as u64)))
+}
+
+/// Streams the messages of topics that match patterns. The first row says that the subscription has begun.
+pub(super) fn subscribe_topic(call: &Call<'_>) -> Result<Vec<u8>> {
+    let served = call.open(RightsOf::SubscribeTopic, None)?;
+    let _permit = watch_permit(call)?;
+    let mut subscription = served.database().subscribe_topic(call.texts("patterns")?)?;
+    call.release_reading();
+    let mut rows = RowStream::new(call);
+    let mut heartbeat = Heartbeat::new();
+    rows.add_value(&object([("begin", true.into())]))?;
+    rows.send()?;
+    let mut dropped_count = 0;
+    loop {
+        let mut next = subscription.next_within(STREAM_CHECK);
+        heartbeat.check(call, &served, RightsOf::SubscribeTopic, None)?;
+        if next.is_none() {
+            match subscription.is_closed() {
+                true => return Err(Error::closed("the database was closed").into()),
+                false => continue,
+            }
+        }
+        while let Some(message) = next {
+            rows.add_value(&object([("topic", message.topic.as_str().into()), ("payload", message.payload.clone())]))?;
+            next = subscription.next_within(Duration::ZERO);
+        }
+        // Messages are dropped when others arrive, so there was at least one.
+        let dropped = subscription.dropped_count();
+        if dropped > std::mem::replace(&mut dropped_count, dropped) {
+            rows.add_value(&object([("dropped", dropped.into())]))?;
+        }
+        rows.send()?;
+        heartbeat.sent = Instant::now();
+    }
+}
+
 /// Streams the result of a query, and then its changes: events, and after those of a transaction a row with its
 /// sequence.
 pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
@@ -216,11 +263,7 @@ pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
     let _permit = watch_permit(call)?;
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let query = Query::parse(query)?;
-    let query = match &restriction {
-        Some(restriction) => query.within(restriction.selector()),
-        None => query,
-    };
-    let mut watch = served.database().watch(query)?;
+    let mut watch = served.database().watch(narrowed(restriction.as_ref(), query))?;
     call.release_reading();
     let mut rows = RowStream::new(call);
     let mut heartbeat = Heartbeat::new();

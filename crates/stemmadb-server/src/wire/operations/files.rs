@@ -9,8 +9,9 @@ use stemmadb_wire::{DATA_BYTES_MAX, FrameKind, write_frame};
 use super::super::call::{Call, object, revision};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
-use super::documents::{readable, readable_revision};
+use super::documents::readable_revision;
 use super::edits;
+use crate::auth::readable;
 
 fn rights_of(id: &str, is_read: bool) -> RightsOf {
     match (id.starts_with("_design/"), is_read) {
@@ -36,7 +37,7 @@ pub(super) fn read(call: &Call<'_>) -> Result<Vec<u8>> {
     };
     let document = match call.optional_text("rev") {
         Some(rev) => readable_revision(&snapshot, id, &revision(rev)?, restriction.as_ref())?,
-        None => readable(snapshot.get(id)?, restriction.as_ref())?,
+        None => readable(restriction.as_ref(), snapshot.get(id)?)?,
     };
     let Some(document) = document else { return Ok(call.reply(&Value::Null)) };
     let file = document.attachments()?.into_iter().find(|file| file.name == name);
@@ -79,7 +80,7 @@ pub(super) fn attach(call: &Call<'_>) -> Result<Vec<u8>> {
     let (id, name) = (DocumentId::new(call.text("id")?)?, call.text("name")?.to_owned());
     let (served, options) = edits::open(call, rights_of(id.as_str(), false), Some(id.as_str()), &[])?;
     let restriction = options.validator.restriction.as_ref();
-    if restriction.is_some() && readable(served.database().get(id.as_str())?, restriction)?.is_none() {
+    if restriction.is_some() && readable(restriction, served.database().get(id.as_str())?)?.is_none() {
         return Err(Error::not_found(format!("there is no document `{id}`")).into());
     }
     let revision = revision(call.text("rev")?)?;

@@ -80,5 +80,7 @@ pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
         Operation::Retention => past::retention(call),
         Operation::SequenceAt => past::sequence_at(call),
         Operation::CallFunction => functions::call(call),
+        Operation::Publish => feeds::publish(call),
+        Operation::SubscribeTopic => feeds::subscribe_topic(call),
     }
 }

@@ -9,8 +9,8 @@ use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, document_value};
-use super::documents::{readable, reply};
-use crate::auth::Restriction;
+use super::documents::reply;
+use crate::auth::{Restriction, readable};
 use crate::directory::ServedDatabase;
 use crate::documents::is_readable;
 
@@ -56,7 +56,7 @@ pub(super) fn document_at(call: &Call<'_>) -> Result<Vec<u8>> {
     let (served, restriction) = call.open_restricted(RightsOf::History, Some(id))?;
     let document = served.database().history().document_at(id, call.point("at")?)?;
     let is_readable = may_read(&served, id, restriction.as_ref())?;
-    reply(call, readable(document.filter(|_| is_readable), restriction.as_ref())?)
+    reply(call, readable(restriction.as_ref(), document.filter(|_| is_readable))?)
 }
 
 /// Streams the documents that differ between two states.

@@ -7,8 +7,8 @@ use stemmadb::{Aggregation, Error, Find, Number, Query, Summary, Value};
 use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
-use super::super::rows::{RowStream, group_value, write_document};
-use crate::auth::{Restriction, refused};
+use super::super::rows::{DocumentWriter, RowStream, group_value};
+use crate::auth::{Restriction, narrowed, refused};
 use crate::directory::ServedDatabase;
 
 /// The query of the request, with its limits and the server's, for documents that the user may read.
@@ -28,10 +28,7 @@ fn query(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Query> {
         }
         query = query.memory_max(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
-    if let Some(restriction) = restriction {
-        query = query.within(restriction.selector());
-    }
-    Ok(query)
+    Ok(narrowed(restriction, query))
 }
 
 /// The shorter of the client's time limit and the server's.
@@ -77,10 +74,10 @@ pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
     let mut rows = RowStream::new(call);
     let (token, documents_read) = match call.optional_text("shape").unwrap_or("documents") {
         "documents" => {
-            let mut found = find.run()?;
+            let (mut found, mut documents) = (find.run()?, DocumentWriter::new(call));
             for document in found.by_ref() {
                 let document = document?;
-                rows.add(|encoding, out| write_document(&document, encoding, out))?;
+                rows.add(|_, out| documents.write(Some(&document), out))?;
             }
             (found.token()?, found.documents_read())
         }
@@ -102,7 +99,7 @@ pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
         other => return Err(Error::invalid(format!("there are no rows of shape `{other}`")).into()),
     };
     let token = token.map_or(Value::Null, Value::from);
-    // What a query reads beyond its result tells how many hidden documents there are.
+    // The number of documents read would reveal how many hidden ones there are.
     let documents_read = if restriction.is_some() { 0 } else { documents_read };
     Ok(rows.finish(&[("token", token), ("read", documents_read.into())]))
 }

@@ -1,5 +1,7 @@
 //! Transactions: checks and edits, updates of all documents that match, and batches whose steps use earlier results.
 
+use std::borrow::Cow;
+
 use stemmadb::{
     Aggregation, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of, field,
 };
@@ -117,7 +119,7 @@ pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
     Ok(call.reply(&result))
 }
 
-fn run_steps(call: &Call<'_>, editing: &mut Editing<'_, '_>, steps: &[Step]) -> LibraryResult<Value> {
+fn run_steps(call: &Call<'_>, editing: &mut Editing<'_, '_>, steps: &[Step<'_>]) -> LibraryResult<Value> {
     let (mut results, mut rows_left) = (Vec::with_capacity(steps.len()), BATCH_ROWS_MAX);
     for (at, step) in steps.iter().enumerate() {
         let result = step.run(call, editing, &results, &mut rows_left);
@@ -127,39 +129,38 @@ fn run_steps(call: &Call<'_>, editing: &mut Editing<'_, '_>, steps: &[Step]) -> 
 }
 
 /// A step of a batch: its arguments, and which of them are results of earlier steps.
-struct Step {
-    arguments: Value,
+struct Step<'a> {
+    arguments: &'a Value,
+    op: &'a str,
     /// Where to put the value, the step that has it, and where it is in that step's result.
-    from: Vec<(String, usize, String)>,
+    from: Vec<(&'a str, usize, &'a str)>,
 }
 
-impl Step {
-    fn parse(value: &Value) -> Result<Step> {
+impl<'a> Step<'a> {
+    fn parse(arguments: &'a Value) -> Result<Step<'a>> {
         let malformed = || Error::invalid("a step has an `op`, arguments, and `from`: {\"path\": [step, \"path\"]}");
-        let mut arguments = value.clone();
-        let references = arguments.as_object_mut().ok_or_else(malformed)?.remove("from");
+        let op = arguments.get("op").and_then(Value::as_str).ok_or_else(malformed)?;
         let mut from = Vec::new();
-        for (to, reference) in references.as_ref().and_then(Value::as_object).into_iter().flat_map(Object::iter) {
+        for (to, reference) in arguments.get("from").and_then(Value::as_object).into_iter().flat_map(Object::iter) {
             let [step, path] = reference.as_array().ok_or_else(malformed)? else { return Err(malformed().into()) };
             let step = step.as_u64().and_then(|step| usize::try_from(step).ok()).ok_or_else(malformed)?;
             Patch::new().set(to, Value::Null).check()?;
-            from.push((to.to_owned(), step, path.as_str().ok_or_else(malformed)?.to_owned()));
+            from.push((to, step, path.as_str().ok_or_else(malformed)?));
         }
-        arguments.get("op").and_then(Value::as_str).ok_or_else(malformed)?;
-        Ok(Step { arguments, from })
-    }
-
-    fn op(&self) -> &str {
-        self.arguments.get("op").and_then(Value::as_str).unwrap_or_default()
+        Ok(Step { arguments, op, from })
     }
 
     fn writes(&self) -> bool {
-        !matches!(self.op(), "get" | "get_many" | "find" | "count" | "aggregate" | "check" | "require")
+        !matches!(self.op, "get" | "get_many" | "find" | "count" | "aggregate" | "check" | "require")
     }
 
     /// The arguments, with results of earlier steps in their places.
-    fn resolved(&self, results: &[Value]) -> LibraryResult<Value> {
+    fn resolved(&self, results: &[Value]) -> LibraryResult<Cow<'a, Value>> {
+        if self.from.is_empty() {
+            return Ok(Cow::Borrowed(self.arguments));
+        }
         let mut arguments = self.arguments.clone();
+        arguments.as_object_mut().map(|arguments| arguments.remove("from"));
         for (to, step, path) in &self.from {
             let result =
                 results.get(*step).ok_or_else(|| Error::invalid(format!("step {step} is not an earlier one")))?;
@@ -167,7 +168,7 @@ impl Step {
                 .ok_or_else(|| Error::not_found(format!("the result of step {step} has no `{path}`")))?;
             arguments = Patch::new().set(to, value).apply(&arguments)?;
         }
-        Ok(arguments)
+        Ok(Cow::Owned(arguments))
     }
 
     fn run(
@@ -194,7 +195,7 @@ impl Step {
             })?;
             Ok::<_, Error>(())
         };
-        match self.op() {
+        match self.op {
             "get" => {
                 let id = arguments.get("id").and_then(Value::as_str);
                 document(editing.get(id.ok_or_else(|| Error::invalid("the argument `id` is no string"))?)?)

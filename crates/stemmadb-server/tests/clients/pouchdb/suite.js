@@ -334,4 +334,55 @@ test('Mango: indexes, queries, pages, explanations', async () => {
   await assert.rejects(db.find({ selector: { n: { $nonsense: 1 } } }), { status: 400 });
 });
 
+test('a user whom an access rule restricts synchronizes the documents that the rule shows', async () => {
+  const there = remote();
+  const user = (name) => ({ name, type: 'user', roles: name === 'ada' ? ['sales'] : [], password: `${name}-password` });
+  const users = new PouchDB(`${server}/_users`);
+  for (const name of ['ada', 'bob']) await users.put({ _id: `org.couchdb.user:${name}`, ...user(name) });
+  await there.bulkDocs([
+    { _id: 'hers', owner: 'ada' }, { _id: 'his', owner: 'bob' }, { _id: 'for sales', owner: 'bob', team: 'sales' },
+  ]);
+  const rule = { $or: [{ owner: { $user: 'name' } }, { team: { $in: { $user: 'roles' } } }] };
+  const security = { members: { names: ['ada', 'bob'], roles: [] }, access_rule: { selector: rule } };
+  const headers = new Headers({ 'Content-Type': 'application/json' });
+  assert.ok((await there.fetch('_security', { method: 'PUT', headers, body: JSON.stringify(security) })).ok);
+  const as = (name) => {
+    const url = new URL(there.name);
+    [url.username, url.password] = [name, `${name}-password`];
+    return new PouchDB(url.href, { skip_setup: true });
+  };
+  const ids = async (db) => (await db.allDocs()).rows.map((row) => row.id).sort();
+  const [ada, bob] = [local(), local()];
+  const syncs = [ada.sync(as('ada'), { live: true, retry: true }), bob.sync(as('bob'), { live: true, retry: true })];
+  try {
+    await until('each has what the rule shows', async () =>
+      JSON.stringify([await ids(ada), await ids(bob)]) === '[["for sales","hers"],["for sales","his"]]');
+    // Writes go up; what the rule shows comes down.
+    await ada.put({ _id: 'new', owner: 'ada', team: 'sales' });
+    await until('the write is on the server', async () => (await ids(there)).includes('new'));
+    await there.put({ ...(await there.get('his')), team: 'sales' });
+    await until('a document becomes visible', async () => (await ids(ada)).includes('his'));
+    // A document that the rule hides leaves the replica, and returns when it is visible again.
+    await there.put({ ...(await there.get('for sales')), team: 'support' });
+    await until('a document becomes hidden', async () => !(await ids(ada)).includes('for sales'));
+    assert.ok((await ids(bob)).includes('for sales'));
+    await there.put({ ...(await there.get('for sales')), team: 'sales' });
+    await until('it becomes visible again', async () => (await ids(ada)).includes('for sales'));
+    await there.remove(await there.get('hers'));
+    await until('a deletion arrives', async () => !(await ids(ada)).includes('hers'));
+    assert.equal((await ids(there)).includes('his'), true);
+  } finally {
+    for (const sync of syncs) {
+      const done = new Promise((resolve) => sync.on('complete', resolve));
+      sync.cancel();
+      await done;
+    }
+  }
+  // A document that the rule does not let the user write is refused, and stays on the device.
+  await bob.put({ _id: 'foreign', owner: 'ada' });
+  const refused = await bob.replicate.to(as('bob'));
+  assert.equal(refused.doc_write_failures, 1);
+  await assert.rejects(there.get('foreign'), { status: 404 });
+});
+
 require('./views.js')({ remote, local });

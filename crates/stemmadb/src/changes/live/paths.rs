@@ -1,15 +1,17 @@
 //! Path subscriptions: changes of the values at matching paths, as they are published.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::super::feed::Filter;
 use super::hub::{Hub, Watcher, WatcherNumber};
 use super::inbox::{Inbox, InboxRead, Notification};
 use super::pattern::{PathEvent, Patterns};
 use crate::document::Document;
 use crate::engine::Store;
 use crate::publish::{Published, Written};
-use crate::query::Clues;
+use crate::query::{Clues, Selector};
 use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 use crate::{Error, Result};
@@ -36,6 +38,8 @@ pub struct PathSubscription {
     number: WatcherNumber,
     subscriber: Arc<Subscriber>,
     position: Sequence,
+    /// The documents that count as present.
+    filter: Filter,
     /// Changes to return, the next one last.
     ready: Vec<PathChange>,
     /// The reader has to catch up with what this snapshot contains after the sequence.
@@ -58,6 +62,8 @@ pub struct PathChange {
 
 struct Subscriber {
     patterns: Patterns,
+    /// Whether a document may begin or cease to count as present, which changes all its values.
+    has_selector: AtomicBool,
     inbox: Inbox<ChangedDocument>,
 }
 
@@ -81,11 +87,42 @@ impl PathSubscription {
         hub: &Arc<Hub>,
         patterns: impl IntoIterator<Item = P>,
     ) -> Result<Self> {
-        let subscriber = Arc::new(Subscriber { patterns: Patterns::parse(patterns)?, inbox: Inbox::new() });
+        let subscriber = Arc::new(Subscriber {
+            patterns: Patterns::parse(patterns)?,
+            has_selector: AtomicBool::new(false),
+            inbox: Inbox::new(),
+        });
         let number = hub.add(&store.parts.publisher, subscriber.clone());
         let position = store.parts.publisher.published();
         let (store, hub) = (Arc::downgrade(store), hub.clone());
-        Ok(PathSubscription { store, hub, number, subscriber, position, ready: Vec::new(), missed: None })
+        let filter = Filter { documents: true, departures: true, ..Filter::default() };
+        Ok(PathSubscription { store, hub, number, subscriber, position, filter, ready: Vec::new(), missed: None })
+    }
+
+    /// Documents that do not match the selector count as absent: a change by which a document begins to match it adds
+    /// all its values, one by which it no longer does removes them, and is returned like a deletion. A subscription
+    /// that catches up knows of such a change only if a deleted branch tells of it: see
+    /// [`Changes::departures`](crate::Changes::departures).
+    ///
+    /// ```
+    /// # use stemmadb::{Database, PathEvent, field};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// let mut changes = db.subscribe_paths(["status"])?.selector(&field("shop").eq("Berlin"))?;
+    /// db.insert("order-1", &serde_json::json!({"shop": "Rome", "status": "new"}))?;
+    /// db.upsert("order-1", &serde_json::json!({"shop": "Berlin", "status": "new"}))?;
+    /// let change = changes.next_change()?.expect("the database is open");
+    /// assert_eq!(change.paths, [PathEvent::Added("status".into())]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the selector is malformed.
+    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
+        self.filter.selector = Some((selector.clone(), selector.matcher()?));
+        self.subscriber.has_selector.store(true, Ordering::Relaxed);
+        Ok(self)
     }
 
     /// Also returns the documents that were written after `since`, before the subscription began. What changed in them
@@ -117,6 +154,12 @@ impl PathSubscription {
     /// kept. It runs on the writer's thread, so it must not block.
     pub fn notify(&self, callback: impl Fn() + Send + Sync + 'static) {
         self.subscriber.inbox.notify(Box::new(callback));
+    }
+
+    /// Whether the database is closed and every change was read.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ready.is_empty() && self.missed.is_none() && self.subscriber.inbox.is_closed()
     }
 
     /// Returns the next change, blocking until there is one; `None` once the database is closed and everything was
@@ -165,8 +208,11 @@ impl PathSubscription {
         }
         self.position = notification.sequence;
         for ChangedDocument { id, old, new } in notification.items.into_iter().rev() {
+            let (old, new) = (self.filter.present(old)?, self.filter.present(new)?);
             let paths = self.subscriber.changed_paths(&id, old.as_ref(), new.as_ref(), PATHS_MAX)?;
-            self.ready.push(PathChange { sequence: notification.sequence, id, document: new, paths });
+            if !paths.is_empty() {
+                self.ready.push(PathChange { sequence: notification.sequence, id, document: new, paths });
+            }
         }
         Ok(())
     }
@@ -182,9 +228,11 @@ impl PathSubscription {
         let mut changes = Vec::new();
         for (sequence, number) in found.events {
             let Some(state) = snapshot.state(number)? else { continue };
-            if self.subscriber.patterns.may_match_id(state.id.as_str()) {
-                let document = if state.is_live() { Some(snapshot.winner(&state)?) } else { None };
-                changes.push(PathChange { sequence, id: state.id.clone(), document, paths: Vec::new() });
+            if self.subscriber.patterns.may_match_id(state.id.as_str())
+                && let Some(change) = self.filter.change(snapshot, &state, after)?
+            {
+                let document = change.document.filter(|_| !change.deleted);
+                changes.push(PathChange { sequence, id: change.id, document, paths: Vec::new() });
             }
         }
         changes.reverse();
@@ -222,10 +270,11 @@ impl Subscriber {
         self.patterns.changed_paths(id.as_str(), old, new, limit)
     }
 
-    /// Returns the document if a value at a matching path changed.
+    /// Returns the document if a value at a matching path may have changed.
     fn evaluate(&self, written: &Written) -> Result<Option<ChangedDocument>> {
         let Written { id, old, new, .. } = written;
-        let is_changed = !self.changed_paths(id, old.as_ref(), new.as_ref(), 1)?.is_empty();
+        let is_changed = self.has_selector.load(Ordering::Relaxed)
+            || !self.changed_paths(id, old.as_ref(), new.as_ref(), 1)?.is_empty();
         Ok(is_changed.then(|| ChangedDocument { id: id.clone(), old: old.clone(), new: new.clone() }))
     }
 }

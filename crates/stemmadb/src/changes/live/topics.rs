@@ -23,6 +23,13 @@ pub struct Message {
     pub payload: Value,
 }
 
+impl Message {
+    /// A message, for crates that receive it from a database elsewhere.
+    pub fn new(topic: impl Into<String>, payload: Value) -> Self {
+        Message { topic: topic.into(), payload }
+    }
+}
+
 /// Receives the messages of matching topics from its creation on. Dropping it ends the subscription.
 ///
 /// Up to 1,024 messages wait to be read; then the oldest are dropped. See
@@ -65,7 +72,7 @@ impl TopicHub {
             return Err(Error::invalid(format!("the topic {topic:?} contains a wildcard"))
                 .with_hint("wildcards belong into the pattern of a subscription"));
         }
-        let message = Arc::new(Message { topic: topic.to_owned(), payload });
+        let message = Arc::new(Message::new(topic, payload));
         let mut count = 0;
         self.0.lock().retain(|subscriber| {
             let Some(subscriber) = subscriber.upgrade() else { return false };

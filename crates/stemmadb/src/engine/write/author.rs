@@ -43,7 +43,7 @@ impl Drop for Restored {
 
 /// Whom to record as the author of what is written to this database now.
 pub(super) fn current_author(store: &Store) -> Result<Option<Arc<str>>> {
-    let author = AUTHOR.with_borrow(Clone::clone);
+    let author = AUTHOR.try_with(|author| author.borrow().clone()).ok().flatten();
     match author.filter(|_| store.history_rules().keeps_past()) {
         Some(author) if author.len() > AUTHOR_BYTES_MAX => {
             Err(Error::invalid(format!("the author has more than {AUTHOR_BYTES_MAX} bytes")))

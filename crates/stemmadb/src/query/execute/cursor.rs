@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use super::collect::{self, Collector};
 use super::estimate::is_reading_cheaper;
 use super::evaluate::{MatchSet, READ_COST, Trace, evaluate, evaluate_in, evaluate_within, is_of_terms};
+use super::exclusions::without_vacuous_exclusions;
 pub(crate) use super::hit::{Batch, Hit, HitPosition, Recheck};
 use super::index_count;
 use super::index_walk::IndexWalk;
@@ -227,6 +228,7 @@ pub(crate) fn count<S: QuerySource>(source: S, prepared: &Prepared) -> Result<u6
 
 impl<S: QuerySource> Filtered<S> {
     pub(in crate::query) fn new(source: S, plan: Arc<Plan>) -> Result<Self> {
+        let plan = without_vacuous_exclusions(plan, &source)?;
         let overflow = source.presence(PathNumber::ROOT, &[Presence::Overflow])?;
         let (documents_read, values_walked, checks) = (Cell::new(0), Cell::new(0), Cell::default());
         let (filter_state, is_measured) = (FilterState::NotEvaluated, false);

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use super::evaluate::{READ_COST, passes};
+use super::evaluate::{READ_COST, ids_in_range, passes};
 use crate::Result;
 use crate::index::{Histogram, PathNumber, Presence};
 use crate::query::language::interval::{KeyRange, successor};
@@ -42,7 +42,10 @@ pub(in crate::query) fn estimate(node: &Node, source: &impl IndexStatistics, all
         Node::Range { path, range } => estimate_range(source, *path, range, None)?,
         Node::Matching { path, range, test } => estimate_range(source, *path, range, Some(test))?,
         Node::Ids(ids) => ids.len() as u64,
-        Node::IdRange { .. } => (all as f64 * RANGE_SHARE) as u64,
+        Node::IdRange { lower, upper } => match ids_in_range(source, lower, upper, VALUES_MAX)? {
+            Some(found) => found.len(),
+            None => (all as f64 * RANGE_SHARE) as u64,
+        },
         Node::Union(nodes) => {
             let each = nodes.iter().map(|node| estimate(node, source, all)).sum::<Result<u64>>();
             each?

@@ -13,7 +13,7 @@ use super::shared_presences::{ALL_DOCUMENTS, SharedPresences};
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Union, Window};
 use crate::query::language::interval::{KeyRange, plain_text};
 use crate::query::plan::{Node, ValueTest};
-use crate::query::source::{IndexStatistics, VisitValue};
+use crate::query::source::{IndexReader, IndexStatistics, VisitValue};
 use crate::tree::Direction;
 use crate::value::Value;
 use crate::value::collate::key;
@@ -76,14 +76,16 @@ pub(crate) fn evaluate_within(
     trace: Option<&mut Trace>,
 ) -> Result<Option<MatchSet>> {
     let presences = SharedPresences::of(node);
-    evaluate_bounded(node, source, Bounds { values_max, window: Window::ALL, presences: &presences }, trace)
+    let bounds = Bounds { values_max, window: Window::ALL, among: None, presences: &presences };
+    evaluate_bounded(node, source, bounds, trace)
 }
 
 /// Evaluates a node within a window. Cheaper than the whole evaluation only if the node [consists of
 /// terms](is_of_terms).
 pub(in crate::query) fn evaluate_in(node: &Node, source: &impl IndexStatistics, window: Window) -> Result<MatchSet> {
     let presences = SharedPresences::of(node);
-    let found = evaluate_bounded(node, source, Bounds { values_max: u64::MAX, window, presences: &presences }, None)?;
+    let bounds = Bounds { values_max: u64::MAX, window, among: None, presences: &presences };
+    let found = evaluate_bounded(node, source, bounds, None)?;
     found.ok_or_else(|| Error::internal("an evaluation without a bound reached it"))
 }
 
@@ -106,6 +108,8 @@ struct Bounds<'e> {
     values_max: u64,
     /// Documents outside the window are omitted.
     window: Window,
+    /// Other documents do not matter, and may be in the result or not.
+    among: Option<&'e MatchSet>,
     /// The sets that several nodes need.
     presences: &'e SharedPresences<'e>,
 }
@@ -144,10 +148,13 @@ fn evaluate_node(
     bounds: Bounds<'_>,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<MatchSet>> {
-    let Bounds { values_max, window, presences } = bounds;
+    let Bounds { values_max, window, among, presences } = bounds;
     Ok(Some(match node {
         Node::Empty => MatchSet::default(),
-        Node::All => MatchSet::certain(presences.read(PathNumber::ROOT, ALL_DOCUMENTS, window, source)?.into_owned()),
+        Node::All => MatchSet::certain(match among {
+            Some(among) => among.candidates().into_owned(),
+            None => presences.read(PathNumber::ROOT, ALL_DOCUMENTS, window, source)?.into_owned(),
+        }),
         Node::Equal { path, key } => MatchSet::certain(source.equal_in(*path, key, window)?),
         Node::EqualAny { keys, .. } if keys.len() as u64 > values_max => return Ok(None),
         Node::EqualAny { path, keys } => MatchSet::certain(source.equal_any(*path, keys, window)?),
@@ -162,9 +169,9 @@ fn evaluate_node(
         }
         Node::Ids(ids) if ids.len() as u64 > values_max => return Ok(None),
         Node::Ids(ids) => MatchSet::certain(numbers_of(source, ids)?).within(window),
-        Node::IdRange { .. } if values_max < u64::MAX => return Ok(None),
         Node::IdRange { lower, upper } => {
-            MatchSet::certain(source.ids_in_range(as_str(lower), as_str(upper))?).within(window)
+            let Some(found) = ids_in_range(source, lower, upper, values_max)? else { return Ok(None) };
+            MatchSet::certain(found).within(window)
         }
         Node::Union(nodes) => return union(nodes, source, bounds, tracer),
         Node::Intersection(nodes) => return intersection(nodes, source, bounds, tracer),
@@ -221,9 +228,8 @@ fn intersection(
                 too_long.push(at);
                 continue;
             }
-            let Some(match_set) =
-                evaluate_bounded(&nodes[at], source, Bounds { values_max: most, ..bounds }, tracer.child(at))?
-            else {
+            let within = Bounds { values_max: most, among: all.as_ref().or(bounds.among), ..bounds };
+            let Some(match_set) = evaluate_bounded(&nodes[at], source, within, tracer.child(at))? else {
                 too_long.push(at);
                 continue;
             };
@@ -381,12 +387,14 @@ fn numbers_of(source: &impl IndexStatistics, ids: &[String]) -> Result<DocumentS
     Ok(DocumentSet::from_sorted(numbers))
 }
 
-fn as_str(bound: &Bound<String>) -> Bound<&str> {
-    match bound {
-        Bound::Included(text) => Bound::Included(text),
-        Bound::Excluded(text) => Bound::Excluded(text),
-        Bound::Unbounded => Bound::Unbounded,
-    }
+/// The documents with ids in a range; `None` if there are more than `ids_max`.
+pub(super) fn ids_in_range(
+    source: &impl IndexReader,
+    lower: &Bound<String>,
+    upper: &Bound<String>,
+    ids_max: u64,
+) -> Result<Option<DocumentSet>> {
+    source.ids_in_range(lower.as_ref().map(String::as_str), upper.as_ref().map(String::as_str), ids_max)
 }
 
 impl MatchSet {

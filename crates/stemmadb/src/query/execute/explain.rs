@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::cursor::{Checks, Cursor, Recheck};
 use super::estimate::estimate;
 use super::evaluate::Trace;
+use super::exclusions::without_vacuous_exclusions;
 use crate::Result;
 use crate::index::{PathNumber, Paths, Presence};
 use crate::query::language::interval::KeyRange;
@@ -95,7 +96,7 @@ pub(in crate::query) fn explain<S: QuerySource>(source: S, query: &Query, analyz
     let prepared = query.prepare()?;
     if !analyze {
         let catalog = Catalog::of(&source);
-        let plan = prepared.plan(prepared.limit.is_some(), catalog);
+        let plan = without_vacuous_exclusions(prepared.plan(prepared.limit.is_some(), catalog), &source)?;
         let order = match &plan.order {
             Order::Insertion => "by number".into(),
             Order::Sorted { declared: Some(walk), .. } if walk.rest == Node::All => {

@@ -5,6 +5,7 @@ mod collect;
 pub(in crate::query) mod cursor;
 mod estimate;
 pub(in crate::query) mod evaluate;
+mod exclusions;
 pub(in crate::query) mod explain;
 pub(in crate::query) mod hints;
 mod hit;

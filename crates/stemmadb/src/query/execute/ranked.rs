@@ -384,10 +384,7 @@ fn tests(filtered: &Filtered<impl QuerySource>) -> Result<Option<Vec<MemberTest>
     if !has_range(&filtered.plan.filter) {
         return Ok(None);
     }
-    let nodes = match &filtered.plan.filter {
-        Node::Intersection(nodes) => nodes.as_slice(),
-        node => std::slice::from_ref(node),
-    };
+    let nodes = filtered.plan.filter.conjuncts();
     let mut tests = Vec::with_capacity(nodes.len());
     for node in nodes {
         match test(node, &filtered.source)? {

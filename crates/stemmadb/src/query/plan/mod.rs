@@ -220,6 +220,14 @@ impl Node {
         }
     }
 
+    /// The nodes whose intersection this is: itself, if it is none.
+    pub(crate) fn conjuncts(&self) -> &[Node] {
+        match self {
+            Node::Intersection(nodes) => nodes,
+            one => std::slice::from_ref(one),
+        }
+    }
+
     /// The child nodes.
     pub(crate) fn children(&self) -> Vec<&Node> {
         match self {

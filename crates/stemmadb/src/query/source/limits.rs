@@ -168,9 +168,9 @@ impl<S: QuerySource> IndexReader for LimitedSource<S> {
         self.inner.number_of(id)
     }
 
-    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>, ids_max: u64) -> Result<Option<DocumentSet>> {
         self.check_stopped()?;
-        self.checked(self.inner.ids_in_range(lower, upper)?)
+        self.inner.ids_in_range(lower, upper, ids_max)?.map(|set| self.checked(set)).transpose()
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {

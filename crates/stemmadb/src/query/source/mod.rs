@@ -113,8 +113,9 @@ pub(crate) trait IndexReader {
     /// The number of the live document with this id.
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>>;
 
-    /// The documents whose ids are in the range, in byte order.
-    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet>;
+    /// The documents whose ids are in the range, in byte order, or `None` if it has more than `ids_max` ids; stops
+    /// reading there.
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>, ids_max: u64) -> Result<Option<DocumentSet>>;
 
     /// The ids of these documents, in the order of `numbers`.
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>>;
@@ -311,8 +312,8 @@ impl<T: IndexReader> IndexReader for &T {
         (**self).number_of(id)
     }
 
-    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
-        (**self).ids_in_range(lower, upper)
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>, ids_max: u64) -> Result<Option<DocumentSet>> {
+        (**self).ids_in_range(lower, upper, ids_max)
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {

@@ -70,8 +70,8 @@ impl IndexReader for Snapshot {
         Ok(self.live_number(id)?.filter(|number| ended.is_none_or(|ended| !ended.contains(*number))))
     }
 
-    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
-        self.without_expired(Snapshot::ids_in_range(self, lower, upper)?)
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>, ids_max: u64) -> Result<Option<DocumentSet>> {
+        self.ids_in_range_within(lower, upper, ids_max)?.map(|set| self.without_expired(set)).transpose()
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {

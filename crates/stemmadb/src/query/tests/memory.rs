@@ -195,7 +195,7 @@ impl IndexReader for MemorySource {
         Ok(self.documents.iter().find(|(_, stored)| stored.id.as_str() == id).map(|(number, _)| *number))
     }
 
-    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>, ids_max: u64) -> Result<Option<DocumentSet>> {
         let within = |id: &str| {
             (match lower {
                 Bound::Included(lower) => id >= lower,
@@ -208,7 +208,8 @@ impl IndexReader for MemorySource {
             })
         };
         let numbers = self.documents.iter().filter(|(_, stored)| within(stored.id.as_str()));
-        Ok(DocumentSet::from_sorted(numbers.map(|(number, _)| *number)))
+        let found = DocumentSet::from_sorted(numbers.map(|(number, _)| *number));
+        Ok((found.len() <= ids_max).then_some(found))
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {

@@ -146,6 +146,25 @@ impl<'a> PackedValue<'a> {
         }
     }
 
+    /// Calls `visit` with the shape of each object in the value, once for each object.
+    ///
+    /// # Errors
+    /// As [`PackedValue::read`]; also if the value is nested deeper than `depth`.
+    pub(crate) fn visit_shapes(self, depth: usize, visit: &mut impl FnMut(&'a Shape)) -> Result<()> {
+        if !matches!(self.kind(), Kind::Array | Kind::Object) {
+            return Ok(());
+        }
+        let depth = depth.checked_sub(1).ok_or_else(|| damaged("it is nested too deeply"))?;
+        match self.read()? {
+            Packed::Array(array) => array.iter().try_for_each(|element| element?.visit_shapes(depth, visit)),
+            Packed::Object(object) => {
+                object.shape().into_iter().for_each(&mut *visit);
+                object.iter().try_for_each(|field| field?.1.visit_shapes(depth, visit))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn read_array(self, width_code: u8, mut rest: &'a [u8]) -> Result<PackedArray<'a>> {
         let count = varint::read(&mut rest)?;
         let children = Children::new(rest, count, width_code)?;

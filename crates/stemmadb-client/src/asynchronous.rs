@@ -1,42 +1,25 @@
 //! The client for asynchronous programs: the same operations as futures and streams of `tokio`, on a database that is
 //! remote or embedded.
 //!
-//! The client blocks. Each operation runs on tokio's pool of blocking threads, and the server is told to stop if the
+//! The client blocks. Each operation runs on tokio's pool of blocking threads, and the server stops if the
 //! future of a read is dropped. Streams are bounded: a slow reader slows down the query that feeds it. A stream that
 //! waits for changes of a server occupies a thread of the pool; one of an embedded database occupies none.
 
-mod stream;
+use std::sync::Arc;
 
 use serde::Serialize;
 use stemmadb::asynchronous::AsyncDatabase as AsyncEmbedded;
+pub use stemmadb::asynchronous::AsyncRows;
+use stemmadb::asynchronous::{blocking, blocking_read};
+use stemmadb::messages::Message;
 use stemmadb::{
-    Cancellation, Change, Database, Delta, Document, DocumentId, Edit, Error, Patch, Query, Result, Revision, Sequence,
-    Value,
+    Change, Database, Delta, Document, DocumentId, Edit, Patch, PathChange, Query, Result, Revision, Sequence, Value,
 };
 
 use crate::any::{AnyDatabase, AnyFind};
 use crate::database::RemoteDatabase;
 use crate::options::ClientOptions;
 use crate::pool::Client;
-pub use stream::AsyncRows;
-
-/// Runs `work` on a blocking thread.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(Error::unavailable("the runtime is shutting down")),
-    }
-}
-
-/// Cancels work when it is dropped.
-struct CancelOnDrop(Cancellation);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
 
 /// A [`Client`] whose operations are futures. Cheap to clone; each call must be made within a tokio runtime.
 ///
@@ -218,9 +201,8 @@ impl AsyncDatabase {
         &self,
         work: impl FnOnce(&AnyDatabase) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let cancellation = Cancellation::new();
-        let _cancels = CancelOnDrop(cancellation.clone());
-        self.run(move |db| cancellation.during(|| work(db))).await
+        let database = self.database.clone();
+        blocking_read(move || work(&database)).await
     }
 
     /// See [`Database::insert`].
@@ -363,10 +345,7 @@ impl AsyncDatabase {
     /// Those of [`Database::changes`].
     pub async fn changes(&self, since: Sequence) -> Result<AsyncRows<Change>> {
         match &self.database {
-            AnyDatabase::Embedded(database) => {
-                let changes = AsyncEmbedded::from(database.clone()).changes(since).await?;
-                Ok(AsyncRows::Embedded(changes))
-            }
+            AnyDatabase::Embedded(database) => AsyncEmbedded::from(database.clone()).changes(since).await,
             AnyDatabase::Remote(database) => {
                 let database = database.clone();
                 AsyncRows::open(move |_| database.changes(since).run()).await
@@ -381,13 +360,59 @@ impl AsyncDatabase {
     /// None at present.
     pub async fn subscribe(&self, since: Sequence) -> Result<AsyncRows<Change>> {
         match &self.database {
-            AnyDatabase::Embedded(database) => {
-                let changes = AsyncEmbedded::from(database.clone()).subscribe(since).await?;
-                Ok(AsyncRows::Embedded(changes))
-            }
+            AnyDatabase::Embedded(database) => AsyncEmbedded::from(database.clone()).subscribe(since).await,
             AnyDatabase::Remote(database) => {
                 let database = database.clone();
                 AsyncRows::open(move |_| Ok(database.subscribe(since))).await
+            }
+        }
+    }
+
+    /// Subscribes to values at paths, as a stream. See [`Database::subscribe_paths`].
+    ///
+    /// # Errors
+    /// Those of [`Database::subscribe_paths`].
+    pub async fn subscribe_paths<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<AsyncRows<PathChange>> {
+        let patterns: Vec<String> = patterns.into_iter().map(|pattern| pattern.as_ref().to_owned()).collect();
+        match &self.database {
+            AnyDatabase::Embedded(database) => AsyncEmbedded::from(database.clone()).subscribe_paths(patterns).await,
+            AnyDatabase::Remote(database) => {
+                let database = database.clone();
+                AsyncRows::open(move |_| {
+                    let mut changes = database.subscribe_paths(patterns)?;
+                    Ok(std::iter::from_fn(move || changes.next_change().transpose()))
+                })
+                .await
+            }
+        }
+    }
+
+    /// Publishes a message to a topic. See [`Database::publish`].
+    ///
+    /// # Errors
+    /// Those of [`AnyDatabase::publish`].
+    pub async fn publish<P: Serialize + ?Sized>(&self, topic: &str, payload: &P) -> Result<usize> {
+        let (topic, payload) = (topic.to_owned(), Value::from_serialize(payload)?);
+        self.run(move |db| db.publish(&topic, &payload)).await
+    }
+
+    /// Subscribes to messages, as a stream. See [`Database::subscribe_topic`].
+    ///
+    /// # Errors
+    /// Those of [`Database::subscribe_topic`].
+    pub async fn subscribe_topic<P: AsRef<str>>(
+        &self,
+        patterns: impl IntoIterator<Item = P>,
+    ) -> Result<AsyncRows<Arc<Message>>> {
+        let patterns: Vec<String> = patterns.into_iter().map(|pattern| pattern.as_ref().to_owned()).collect();
+        match &self.database {
+            AnyDatabase::Embedded(database) => AsyncEmbedded::from(database.clone()).subscribe_topic(patterns).await,
+            AnyDatabase::Remote(database) => {
+                let database = database.clone();
+                AsyncRows::open(move |_| database.subscribe_topic(patterns)).await
             }
         }
     }
@@ -400,10 +425,7 @@ impl AsyncDatabase {
     pub async fn watch(&self, query: impl Into<Query>) -> Result<AsyncRows<Delta>> {
         let query = query.into();
         match &self.database {
-            AnyDatabase::Embedded(database) => {
-                let deltas = AsyncEmbedded::from(database.clone()).watch(query).await?;
-                Ok(AsyncRows::Embedded(deltas))
-            }
+            AnyDatabase::Embedded(database) => AsyncEmbedded::from(database.clone()).watch(query).await,
             AnyDatabase::Remote(database) => {
                 let database = database.clone();
                 AsyncRows::open(move |_| {
