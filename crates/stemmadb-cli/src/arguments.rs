@@ -11,6 +11,7 @@ mod mirror;
 mod replicate;
 mod salvage;
 mod serve;
+mod topology;
 mod update;
 mod view;
 
@@ -31,6 +32,7 @@ pub(crate) use mirror::Mirror;
 pub(crate) use replicate::Replicate;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::{Console, Serve};
+pub(crate) use topology::{Topology, TopologyCommand};
 pub(crate) use update::{Delete, Update};
 pub(crate) use view::{View, ViewQuery, ViewUpdate};
 
@@ -171,6 +173,10 @@ pub(crate) enum Command {
     /// Copies the revisions that the target lacks, once or continuously. Each side is a directory or the URL of a
     /// database on a CouchDB-compatible server.
     Replicate(Replicate),
+    /// Define, watch and pause the replications of a server
+    ///
+    /// A topology names databases, here and on other servers, and the replications between them, which the server runs.
+    Topology(Topology),
     /// Define, query, list or drop views
     ///
     /// Without a name, lists the views. With a name, prints the rows of the view or their reduced values.

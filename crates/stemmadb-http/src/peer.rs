@@ -377,13 +377,19 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
         Ok(())
     }
 
-    /// Sends a POST request to a route of the database, such as `/_restore`; returns the response. Waits for it at most
-    /// for `timeout`.
+    /// Sends a request to a route of the database, such as `/_restore`; returns the response. Waits for it at most for
+    /// `timeout`.
     ///
     /// # Errors
     /// The error that the server returns; `Unavailable` if it does not answer.
-    pub fn post(&self, route: &str, body: &Value, timeout: Duration) -> stemmadb::Result<Value> {
-        Ok(self.request_json(Method::POST, route, Some(body), timeout)?.value)
+    pub fn request(
+        &self,
+        method: Method,
+        route: &str,
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> stemmadb::Result<Value> {
+        Ok(self.request_json(method, route, body, timeout)?.value)
     }
 
     /// Creates the database if it does not exist.

@@ -67,9 +67,10 @@ pub use documents::{format_rfc3339, format_rfc3339_us};
 pub use error::{Failure, Result};
 pub use functions::{FunctionContext, FunctionTransaction};
 pub use http::BLOCKING_THREADS_MAX;
+pub use hyper::Method;
 pub use log::{Format, Level, Log, Logging};
 pub use objects::{ObjectTarget, backup_target};
-pub use replicator::{peer, post};
+pub use replicator::{peer, request};
 pub use routes::{RouteDescription, route_descriptions};
 pub use server::{MountedService, ResponseBody, Server, ServerBuilder};
 

@@ -43,7 +43,7 @@ use crate::http::{
     blocking, segments,
 };
 use crate::outbound::OutboundClient;
-use crate::replicator::{JobContext, Jobs, follow};
+use crate::replicator::{JobContext, Jobs, Topologies, follow};
 use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
@@ -180,6 +180,7 @@ impl Server {
             directory,
             authenticator: Arc::new(authenticator),
             scripts,
+            topologies: Arc::new(Topologies::new(jobs.clone())),
             jobs,
             connections: Arc::default(),
             functions: Arc::new(functions),
@@ -194,6 +195,8 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
+        let topologies = state.topologies.clone();
+        blocking(move || topologies.start()).await?;
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));

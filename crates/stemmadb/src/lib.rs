@@ -115,7 +115,7 @@ pub mod replication {
     pub use crate::replicate::{
         BackgroundReplication, ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, Replication,
         ReplicationEvent, ReplicationScope, ReplicationState, ReplicationStats, ReplicationStatus, Retry,
-        RunningReplication, Transfer, TransferFile, WriteOutcome,
+        RunningReplication, RunningTopology, Topology, TopologyEdge, Transfer, TransferFile, WriteOutcome,
     };
 }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use stemmadb::backup::{BackupReport, Shipper, Target};
 use stemmadb::{Object, Value};
+use stemmadb_server::Method;
 use stemmadb_server::backup_target;
 
 use super::Session;
 use super::follow::{READ_INTERVAL, log_files, refuse_in_shell};
 use crate::arguments::{Backup, Branch, Follow, Restore};
 use crate::database::{
-    Database, check_restore, list_backups, post, restore as restore_database, state, verify_backups,
+    Database, check_restore, list_backups, request, restore as restore_database, state, verify_backups,
 };
 use crate::failure::{self, Exit, Failure, Result};
 use crate::output::{OutputFormat, Printer};
@@ -117,7 +118,7 @@ fn restore_on_server(restore: &Restore, url: &str) -> Result<()> {
     if let Some(number) = restore.backup {
         body.insert("backup", number);
     }
-    let answer = post(url, "/_restore", &body.into())?;
+    let answer = request(Method::POST, url, "/_restore", Some(&body.into()))?;
     let mut printer = Printer::new(OutputFormat::choose(restore.output, OutputFormat::Table));
     printer.record(answer.as_object().cloned().unwrap_or_default())?;
     printer.flush()

@@ -22,6 +22,7 @@ mod remote;
 mod replicate;
 mod salvage;
 mod serve;
+mod topology;
 mod update;
 mod view;
 mod watch;
@@ -67,6 +68,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Watch(watch) => watch::run(watch, session),
         Command::Mirror(mirror) => mirror::run(mirror, session),
         Command::Replicate(replicate) => replicate::run(replicate, session),
+        Command::Topology(topology) => topology::run(topology, session),
         Command::View(view) => view::run(view, session),
         Command::Info(info) => maintenance::info(info, session),
         Command::Index(index) => index::run(index, session),

@@ -108,12 +108,6 @@ pub(crate) fn check_restore(target: &dyn Target) -> Result<RestoreReport> {
     Ok(backup::check_restore(target, std::env::temp_dir(), encryption::key())?)
 }
 
-/// Sends a request to a route of the database at a URL.
-pub(crate) fn post(url: &str, route: &str, body: &Value) -> Result<Value> {
-    let runtime = tokio::runtime::Runtime::new().map_err(stemmadb::Error::no_thread)?;
-    Ok(stemmadb_server::post(url, route, body, runtime.handle().clone())?)
-}
-
 /// Options of a restore, with the key if one was given.
 fn restore_options(at: At) -> RestoreOptions {
     let options = RestoreOptions::new().at(at);

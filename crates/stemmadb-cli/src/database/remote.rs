@@ -7,6 +7,7 @@ use std::time::Duration;
 use stemmadb::past::{At, Retention};
 use stemmadb::{Document, DocumentId, Edit, Object, Patch, Query, Revision, Selector, Sequence, Value};
 use stemmadb_client::{Client, RemoteDatabase as WireDatabase, RemoteFind, RemoteKeys, RemoteRows};
+use stemmadb_server::Method;
 
 use super::attachments::{AttachmentReader, file_not_found, file_rows, read_range};
 use super::history::{DifferenceRows, KeptHistory, difference_row, revision_rows};
@@ -24,6 +25,12 @@ use crate::progress::Progress;
 pub(crate) fn is_remote(path: &Path) -> bool {
     let path = path.to_string_lossy();
     ["stemma:", "stemma+", "http:", "https:"].iter().any(|scheme| path.starts_with(scheme))
+}
+
+/// Sends a request to a route below an HTTP URL, of a server or of one of its databases.
+pub(crate) fn request(method: Method, url: &str, route: &str, body: Option<&Value>) -> Result<Value> {
+    let runtime = tokio::runtime::Runtime::new().map_err(stemmadb::Error::no_thread)?;
+    Ok(stemmadb_server::request(method, url, route, body, runtime.handle().clone())?)
 }
 
 /// A database of a server.

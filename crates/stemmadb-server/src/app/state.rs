@@ -15,7 +15,7 @@ use crate::directory::Directory;
 use crate::functions::Functions;
 use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
 use crate::metrics::Metrics;
-use crate::replicator::Jobs;
+use crate::replicator::{Jobs, Topologies};
 use crate::script::Scripts;
 use crate::settings::RuntimeSettings;
 use crate::shipping::Shipping;
@@ -46,6 +46,7 @@ pub(crate) struct ServerState {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) topologies: Arc<Topologies>,
     pub(crate) shipping: Arc<Shipping>,
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) connections: Arc<Connections>,

@@ -36,6 +36,7 @@ pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod token;
+pub(crate) mod topology;
 pub(crate) mod transact;
 pub(crate) mod triggers;
 pub(crate) mod unsupported;

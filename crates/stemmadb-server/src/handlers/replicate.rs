@@ -94,7 +94,7 @@ fn job_json(job: &Arc<Job>) -> Object {
     let outcome = job.status();
     let document = match &job.owner {
         JobOwner::Document(id) => Json::String(id.clone()),
-        JobOwner::Request => Json::Null,
+        JobOwner::Request | JobOwner::Topology(_) => Json::Null,
     };
     let event = |event: &JobEvent| {
         let mut object = json!({"timestamp": format_rfc3339(event.time), "type": event.what});

@@ -56,7 +56,7 @@ async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
             changed = databases.changed() => {
                 if changed.is_err() || !jobs.context.directory.contains(REPLICATOR_DATABASE) {
                     let all = jobs.all();
-                    all.iter().filter(|job| job.owner != JobOwner::Request).for_each(|job| {
+                    all.iter().filter(|job| matches!(job.owner, JobOwner::Document(_))).for_each(|job| {
                         jobs.cancel(&job.id);
                     });
                     return Ok(());

@@ -39,6 +39,18 @@ pub(crate) enum JobOwner {
     Request,
     /// A document of `_replicator`.
     Document(String),
+    /// A topology, by its name.
+    Topology(String),
+}
+
+impl JobOwner {
+    /// The id of the job that runs a replication for this owner. Equal requests of clients share a job.
+    fn job_id(&self, request: &ReplicationRequest) -> String {
+        match self {
+            JobOwner::Request | JobOwner::Document(_) => request.id(),
+            JobOwner::Topology(name) => format!("{}-{name}", request.id()),
+        }
+    }
 }
 
 /// The progress and state of a job.
@@ -53,6 +65,10 @@ pub(crate) struct JobStatus {
     pub(crate) error_count: u64,
     /// The time of the next attempt, in seconds since 1970, while the job waits for it.
     pub(crate) retry_at: Option<u64>,
+    /// Whether the target had everything when this was last checked, and the job waits for changes.
+    pub(crate) is_caught_up: bool,
+    /// When the target last had everything, in seconds since 1970.
+    pub(crate) caught_up_at: Option<u64>,
     /// Past events, newest first.
     pub(crate) history: Vec<JobEvent>,
 }
@@ -134,7 +150,7 @@ impl Job {
         let mut status = JobStatus { state: "running", ..JobStatus::default() };
         status.record("added", None);
         Job {
-            id: request.id(),
+            id: owner.job_id(&request),
             request,
             owner,
             started: now(),
@@ -350,8 +366,18 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
         if !request.continuous {
             return Ok(());
         }
-        running.wait(WAIT)?;
+        set_caught_up(job, true);
+        let waited = running.wait(WAIT);
+        set_caught_up(job, false);
+        waited?;
     }
+}
+
+/// Records that the target has everything, or that it may lack what changed from now on.
+fn set_caught_up(job: &Job, is_caught_up: bool) {
+    let mut status = job.status.lock();
+    status.is_caught_up = is_caught_up;
+    status.caught_up_at = Some(now());
 }
 
 /// Opens one side of the replication as a peer.

@@ -3,7 +3,7 @@
 //! The library implements the replication protocol between two peers, and the crate `stemmadb-http` the peers over
 //! HTTP. This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the
 //! library blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is
-//! stored beside it ([`ReplicationState`]). All blocking waits go through a [`BlockingRuntime`], so that tests can run
+//! stored beside it ([`ReplicationState`]). [`Topologies`] run several replications together. All blocking waits go through a [`BlockingRuntime`], so that tests can run
 //! everything on one thread over a simulated network.
 
 mod follow;
@@ -12,10 +12,12 @@ mod local;
 mod request;
 #[cfg(test)]
 mod simulation;
+mod topologies;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Method;
 use stemmadb::Value;
 use stemmadb::replication::Peer;
 use stemmadb_http::runtime::BlockingRuntime;
@@ -31,6 +33,7 @@ pub(crate) use follow::follow;
 pub(crate) use jobs::{Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
 use request::Endpoint;
 pub(crate) use request::ReplicationRequest;
+pub(crate) use topologies::{Topologies, TopologyDefinition};
 
 /// The timeout for a response of another server that makes no progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,16 +48,22 @@ pub fn peer(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Res
     Ok(Arc::new(remote(url, runtime, cancelled)?))
 }
 
-/// Sends a POST request to a route, such as `/_restore`, of the database at an HTTP URL; returns the answer. Blocks for
-/// as long as the server works on it, up to a day.
+/// Sends a request to a route below an HTTP URL: `/_restore` of a database, or `/_topology` of a server. Returns the
+/// answer. Blocks for as long as the server works on it, up to a day.
 ///
 /// # Errors
-/// `Invalid` if `url` is not the URL of a database; the errors that the server reports.
-pub fn post(url: &str, route: &str, body: &Value, runtime: Handle) -> stemmadb::Result<Value> {
+/// `Invalid` if `url` is no HTTP URL; the errors that the server reports.
+pub fn request(
+    method: Method,
+    url: &str,
+    route: &str,
+    body: Option<&Value>,
+    runtime: Handle,
+) -> stemmadb::Result<Value> {
     let (_sender, cancelled) = watch::channel(false);
     let remote = remote(url, runtime, cancelled);
     let remote = remote.map_err(|failure| stemmadb::Error::invalid(failure.reason().to_owned()))?;
-    remote.post(route, body, Duration::from_hours(24))
+    remote.request(method, route, body, Duration::from_hours(24))
 }
 
 fn remote(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<HttpPeer> {

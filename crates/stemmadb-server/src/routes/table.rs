@@ -16,8 +16,8 @@ use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, functions,
     introspection, keys, list, listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch,
-    prepared, replicate, rewrite, roles, server, session, show, token, transact, triggers, unsupported, update,
-    updates, view, view_info, watch, wire,
+    prepared, replicate, rewrite, roles, server, session, show, token, topology, transact, triggers, unsupported,
+    update, updates, view, view_info, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -169,6 +169,19 @@ fn replicator_routes() -> Vec<Endpoint> {
             returns("Object").parameters(&[PAGE])),
         route!(GET "/_scheduler/docs/{replicator}/{id}" ServerAdmin replicate::document,
             "Returns the replication state of a document of `_replicator`.", returns("Object")),
+        route!(GET "/_topology" ServerAdmin topology::list,
+            "Lists the topologies with the states of their replications, without credentials.", returns("Topologies")),
+        route!(GET "/_topology/{name}" ServerAdmin topology::get,
+            "Returns a topology with the states of its replications, without credentials.", returns("TopologyState")),
+        route!(PUT "/_topology/{name}" ServerAdmin topology::put,
+            "Defines databases and the replications between them, which run until the topology is deleted.",
+            returns("Ok").status(201).body("Topology")),
+        route!(DELETE "/_topology/{name}" ServerAdmin topology::delete,
+            "Ends the replications of a topology and deletes it; documents stay.", returns("Ok")),
+        route!(POST "/_topology/{name}/_pause" ServerAdmin topology::pause,
+            "Ends the replications of a topology until it is resumed.", returns("Ok")),
+        route!(POST "/_topology/{name}/_resume" ServerAdmin topology::resume,
+            "Starts the replications of a paused topology again.", returns("Ok")),
     ]
 }
 

@@ -42,6 +42,7 @@ mod slow;
 mod smuggling;
 mod tls;
 mod tokens;
+mod topology;
 mod transact;
 mod triggers;
 mod validations;

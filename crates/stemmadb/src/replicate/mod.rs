@@ -13,6 +13,7 @@ mod checkpoint;
 mod follow;
 mod local;
 mod peer;
+mod topology;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use peer::{
     ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile,
     WriteOutcome,
 };
+pub use topology::{RunningTopology, Topology, TopologyEdge};
 
 /// Counters and the position of a replication. See [`Database::replicate_to`] for an example.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

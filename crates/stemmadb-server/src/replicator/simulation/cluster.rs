@@ -1,4 +1,5 @@
-//! Three nodes that replicate with each other over the simulated network, on one thread, in simulated time.
+//! Nodes that replicate with each other in a random topology over the simulated network, on one thread, in simulated
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +7,9 @@ use std::time::Duration;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
-use stemmadb::replication::{MissingRevisions, Peer, RunningReplication};
+use stemmadb::replication::{MissingRevisions, Peer, RunningReplication, Topology, TopologyEdge};
 use stemmadb::testing::Random;
-use stemmadb::{Database, DocumentId, Durability, Options, Replication};
+use stemmadb::{Clock, Database, DocumentId, Durability, Options, Replication};
 use stemmadb_http::HttpPeer;
 use stemmadb_http::runtime::BlockingRuntime;
 use tempfile::TempDir;
@@ -28,11 +29,12 @@ use crate::replicator::peer_limits;
 use crate::server::Server;
 use crate::writes::WriteOptions;
 
-const NODE_COUNT: usize = 3;
+/// The largest number of nodes.
+const NODES_MAX: u64 = 6;
+/// The time of the nodes' clocks, in milliseconds since 1970, from which each deviates.
+const TIME_MS: i64 = 1_800_000_000_000;
 /// The number of steps of a run: writes, replications, restarts.
 const STEP_COUNT: u64 = 24;
-/// The number of rounds of replication after which the nodes must agree, once faults have stopped.
-const ROUNDS_MAX: usize = 6;
 /// The key that signs the tokens of requests.
 const KEY: &[u8] = b"a secret of at least thirty-two bytes";
 
@@ -114,12 +116,14 @@ impl SimulatedCluster {
         // Simulated time applies outside of the runtime's tasks too.
         let _entered = self.runtime.enter();
         let mut random = Random::new(seed);
-        let nodes: Vec<Arc<ServedDatabase>> = (0..NODE_COUNT).map(|node| self.database(&node_name(node))).collect();
+        let topology = random_topology(&mut random);
+        let nodes: Vec<Arc<ServedDatabase>> =
+            topology.nodes().iter().map(|name| self.database(name, random_time(&mut random))).collect();
         let clients = Clients::new(nodes.clone());
-        let network = SimulatedNetwork::new(Random::new(random.number()), clients, NODE_COUNT, bugs.false_acks);
+        let network = SimulatedNetwork::new(Random::new(random.number()), clients, nodes.len(), bugs.false_acks);
         let network = Arc::new(Mutex::new(network));
-        let jobs = self.jobs(&mut random, &nodes, &network, bugs);
-        let agreed = self.run_steps(&mut random, &jobs, &network);
+        let jobs = self.jobs(&mut random, &topology, &nodes, &network, bugs);
+        let agreed = self.run_steps(&mut random, nodes.len(), &jobs, &network);
         let mut network = network.lock();
         let trace = std::mem::take(&mut network.trace);
         agreed.map_err(|wrong| format!("{wrong}\n{}", trace.join("\n")))?;
@@ -132,27 +136,24 @@ impl SimulatedCluster {
     }
 
     /// Creates a database in memory, without background threads.
-    fn database(&self, name: &str) -> Arc<ServedDatabase> {
-        let options = Options::new().durability(Durability::None).background(false);
+    fn database(&self, name: &str, time_ms: i64) -> Arc<ServedDatabase> {
+        let options = Options::new().durability(Durability::None).background(false).clock(Clock::fixed_at(time_ms));
         let database = Database::in_memory_with(options).expect("a database");
         self.server.state().directory.insert_open(name, database)
     }
 
-    /// Creates replications between all nodes, each run by one of its two: in a ring, in a line in both directions, or
-    /// between all pairs.
+    /// Creates the replications of the topology, each run by one of its two nodes.
     fn jobs(
         &self,
         random: &mut Random,
+        topology: &Topology,
         nodes: &[Arc<ServedDatabase>],
         network: &Arc<Mutex<SimulatedNetwork>>,
         bugs: InjectedBugs,
     ) -> Vec<SimulatedJob> {
-        let pairs: &[(usize, usize)] = match random.below(3) {
-            0 => &[(0, 1), (1, 2), (2, 0)],
-            1 => &[(0, 1), (1, 0), (1, 2), (2, 1)],
-            _ => &[(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)],
-        };
-        let job = |&(from, to): &(usize, usize)| {
+        let node = |name: &str| topology.nodes().iter().position(|node| node == name).expect("a node of the topology");
+        let job = |edge: &TopologyEdge| {
+            let (from, to) = (node(&edge.source), node(&edge.target));
             let batch_count = [1, 2, 5, 500][random.below(4) as usize];
             let (at, name, source, target): (_, _, Box<dyn Peer>, Box<dyn Peer>) = match random.below(2) {
                 0 => (from, "push", Box::new(self.local(&nodes[from])), Box::new(self.remote(from, to, network))),
@@ -161,7 +162,7 @@ impl SimulatedCluster {
             let target = if bugs.eager_target { Box::new(EagerTarget::new(target)) } else { target };
             SimulatedJob { at, name: format!("{name} {from} to {to}"), source, target, batch_count }
         };
-        pairs.iter().map(job).collect()
+        topology.edges().iter().map(job).collect()
     }
 
     fn local(&self, served: &Arc<ServedDatabase>) -> LocalPeer {
@@ -189,9 +190,9 @@ impl SimulatedCluster {
     /// document's id and revision.
     pub(super) fn with_document(&self, byte_count: usize) -> (impl Peer, MissingRevisions) {
         let _entered = self.runtime.enter();
-        let served = self.database(&node_name(1));
+        let served = self.database(&node_name(1), TIME_MS);
         let revision = served.database().insert("a", &serde_json::json!({"text": "x".repeat(byte_count)}));
-        let mut network = SimulatedNetwork::new(Random::new(1), Clients::new(vec![served]), NODE_COUNT, false);
+        let mut network = SimulatedNetwork::new(Random::new(1), Clients::new(vec![served]), 2, false);
         let in_transit = network.stop_faults();
         assert!(in_transit.is_empty(), "nothing was sent yet");
         let wanted = MissingRevisions {
@@ -217,21 +218,23 @@ impl SimulatedCluster {
     fn run_steps(
         &self,
         random: &mut Random,
+        node_count: usize,
         jobs: &[SimulatedJob],
         network: &Arc<Mutex<SimulatedNetwork>>,
     ) -> Result<(), String> {
         let mut running: Vec<Option<RunningReplication<'_>>> = jobs.iter().map(|_| None).collect();
         for _ in 0..STEP_COUNT {
-            match random.below(10) {
+            match random.below(11) {
                 0..=2 => (0..=random.below(4)).for_each(|_| network.lock().write()),
                 3 => {
-                    let node = random.below(NODE_COUNT as u64) as usize;
+                    let node = random.below(node_count as u64) as usize;
                     network.lock().make_unavailable(node);
                     // A restarted server loses the state of its jobs in memory.
                     let jobs_of_node = running.iter_mut().zip(jobs).filter(|(_, job)| job.at == node);
                     jobs_of_node.for_each(|(running, _)| *running = None);
                 }
-                4 => self.pass_time(Duration::from_millis(random.below(60_000))),
+                4 => network.lock().divide(),
+                5 => self.pass_time(Duration::from_millis(random.below(60_000))),
                 _ => {
                     let at = random.below(jobs.len() as u64) as usize;
                     run_job(&jobs[at], &mut running[at], network);
@@ -241,7 +244,8 @@ impl SimulatedCluster {
         let mut in_transit = network.lock().stop_faults();
         self.runtime.block_on(async { while in_transit.join_next().await.is_some() {} });
         let mut agreed = Err("nothing was tried".to_owned());
-        for _ in 0..ROUNDS_MAX {
+        // In a round, a change advances by one replication at least, and a changed checkpoint needs another round.
+        for _ in 0..node_count + 3 {
             for (job, running) in jobs.iter().zip(&mut running) {
                 run_job(job, running, network);
             }
@@ -274,6 +278,34 @@ fn run_job<'a>(job: &'a SimulatedJob, running: &mut Option<RunningReplication<'a
         Err(error) => format!("{}: {:?}", job.name, stemmadb::Error::kind(&error)),
     };
     network.lock().trace_event(&event);
+}
+
+/// A topology in which the changes of each node reach all others.
+fn random_topology(random: &mut Random) -> Topology {
+    let count = 2 + random.below(NODES_MAX - 1) as usize;
+    let names = || (0..count).map(node_name);
+    let topology = match random.below(7) {
+        0 => Topology::chain(names()).map(Topology::both_ways),
+        1 => Topology::ring(names()),
+        2 => Topology::ring(names()).map(Topology::both_ways),
+        3 => Topology::group(names()),
+        4 => Topology::fan_out(names()).map(Topology::both_ways),
+        5 => Topology::fan_in(names()).map(Topology::both_ways),
+        _ => {
+            let nodes: Vec<String> = names().collect();
+            let top_count = 1 + random.below(count as u64 - 1) as usize;
+            let (top, others) = nodes.split_at(top_count);
+            let tier_count = 1 + random.below(others.len() as u64) as usize;
+            let tiers = std::iter::once(top).chain(others.chunks(tier_count));
+            Topology::tiered(tiers.map(|tier| tier.iter().cloned())).map(Topology::both_ways)
+        }
+    };
+    topology.expect("a topology of different names")
+}
+
+/// The time of a node's clock, which is up to a day wrong.
+fn random_time(random: &mut Random) -> i64 {
+    TIME_MS + random.below(172_800_000) as i64 - 86_400_000
 }
 
 fn node_name(node: usize) -> String {

@@ -1,7 +1,7 @@
 //! Deterministic simulation of replication: the real replicator, client and server over a simulated network that loses,
-//! cuts, delays and repeats messages, with servers that become unavailable and lose their jobs. All choices are drawn
-//! from a seed, and everything runs on one thread in simulated time, so a seed always produces the same sequence of
-//! events.
+//! cuts, delays and repeats messages, is divided, and whose servers become unavailable, lose their jobs, and have wrong
+//! clocks. The nodes form a random topology. All choices are drawn from a seed, and everything runs on one thread in
+//! simulated time, so a seed always produces the same sequence of events.
 //!
 //! After the faults stop, all nodes must have exactly the leaves that follow from the acknowledged writes: none is
 //! missing, no replaced revision is a leaf again, each leaf has its body and files, and all nodes choose the same

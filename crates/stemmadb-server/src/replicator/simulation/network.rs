@@ -61,6 +61,9 @@ pub(super) struct SimulatedNetwork {
     false_acks: bool,
     /// Until when each node is unavailable.
     unavailable_until: Vec<Instant>,
+    /// On which side of a divided network each node is.
+    sides: Vec<bool>,
+    divided_until: Instant,
     begun: Instant,
     pub(super) trace: Vec<String>,
     pub(super) request_count: u64,
@@ -83,6 +86,8 @@ impl SimulatedNetwork {
             write_percent,
             false_acks,
             unavailable_until,
+            sides: vec![false; node_count],
+            divided_until: begun,
             begun,
             trace,
             request_count,
@@ -110,10 +115,20 @@ impl SimulatedNetwork {
         self.trace_event(&format!("{node} is unavailable for {pause:?}"));
     }
 
+    /// Divides the network for a while: nodes of different sides don't reach each other.
+    pub(super) fn divide(&mut self) {
+        let pause = Duration::from_millis(self.random.below(20_000));
+        self.divided_until = Instant::now() + pause;
+        self.sides.iter_mut().for_each(|side| *side = self.random.below(2) == 0);
+        self.fault_count += 1;
+        self.trace_event(&format!("the network is divided into {:?} for {pause:?}", self.sides));
+    }
+
     /// Stops faults and client writes. Returns the messages in transit.
     pub(super) fn stop_faults(&mut self) -> JoinSet<()> {
         (self.fault_percent, self.write_percent, self.false_acks) = (0, 0, false);
         self.unavailable_until.fill(self.begun);
+        self.divided_until = self.begun;
         self.trace_event("faults stop");
         std::mem::take(&mut self.in_transit)
     }
@@ -127,6 +142,7 @@ impl SimulatedNetwork {
         let random = &mut self.random;
         let delivery = match () {
             () if self.unavailable_until[from] > now || self.unavailable_until[to] > now => Delivery::Refused,
+            () if self.divided_until > now && self.sides[from] != self.sides[to] => Delivery::Refused,
             () if random.below(100) >= self.fault_percent => {
                 return if self.false_acks && random.below(4) == 0 { Delivery::FalseAck } else { Delivery::Passes };
             }

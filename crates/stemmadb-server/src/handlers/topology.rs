@@ -1,0 +1,50 @@
+//! Replication topologies: `_topology`.
+
+use hyper::StatusCode;
+use serde_json::json;
+
+use crate::app::Call;
+use crate::error::Result;
+use crate::http::{HttpResponse, blocking};
+use crate::replicator::TopologyDefinition;
+
+/// `GET /_topology`
+pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
+    HttpResponse::json(StatusCode::OK, &json!({ "topologies": call.state.topologies.list() }))
+}
+
+/// `GET /_topology/{name}`
+pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
+    HttpResponse::json(StatusCode::OK, &call.state.topologies.get(call.parameter("name")?)?)
+}
+
+/// `PUT /_topology/{name}`
+pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
+    let definition = TopologyDefinition::parse(call.json().await?)?;
+    let (topologies, name) = (call.state.topologies.clone(), call.parameter("name")?.to_owned());
+    blocking(move || topologies.define(&name, definition)).await?;
+    Ok(HttpResponse::done(StatusCode::CREATED))
+}
+
+/// `DELETE /_topology/{name}`
+pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
+    let (topologies, name) = (call.state.topologies.clone(), call.parameter("name")?.to_owned());
+    blocking(move || topologies.remove(&name)).await?;
+    Ok(HttpResponse::done(StatusCode::OK))
+}
+
+/// `POST /_topology/{name}/_pause`
+pub(crate) async fn pause(call: Call) -> Result<HttpResponse> {
+    set_paused(call, true).await
+}
+
+/// `POST /_topology/{name}/_resume`
+pub(crate) async fn resume(call: Call) -> Result<HttpResponse> {
+    set_paused(call, false).await
+}
+
+async fn set_paused(call: Call, paused: bool) -> Result<HttpResponse> {
+    let (topologies, name) = (call.state.topologies.clone(), call.parameter("name")?.to_owned());
+    blocking(move || topologies.set_paused(&name, paused)).await?;
+    Ok(HttpResponse::done(StatusCode::OK))
+}
