@@ -95,7 +95,11 @@ impl RemoteFind {
         self.with(|query| query.cancelled_by(cancellation))
     }
 
-    fn arguments(&self) -> Result<Object> {
+    pub(crate) fn into_database(self) -> RemoteDatabase {
+        self.database
+    }
+
+    pub(crate) fn arguments(&self) -> Result<Object> {
         let mut arguments = Object::new();
         arguments.insert("query", self.query.to_value()?);
         let (time, rows, memory) = self.query.execution_limits();
@@ -107,6 +111,9 @@ impl RemoteFind {
         }
         if let Some(bytes) = memory {
             arguments.insert("memory_max", bytes as u64);
+        }
+        if let Some(key) = self.query.first_after() {
+            arguments.insert("after_key", key.to_value());
         }
         if let Some((name, state)) = &self.state {
             arguments.insert(*name, state.clone());

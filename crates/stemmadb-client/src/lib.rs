@@ -41,6 +41,7 @@ mod find;
 mod history;
 mod keys;
 mod options;
+mod pending;
 mod pool;
 #[cfg(all(unix, feature = "quic"))]
 mod quic;
@@ -63,6 +64,7 @@ pub use find::{RemoteFind, RemoteGroupBy, RemoteRows};
 pub use history::RemoteHistory;
 pub use keys::RemoteKeys;
 pub use options::{ClientOptions, TlsTrust};
+pub use pending::{Pending, RemoteRowKeys};
 pub use pool::Client;
 pub use stemmadb_wire::{Credentials, Encoding};
 pub use stream::{RemotePathSubscription, RemoteSubscription, RemoteTopicSubscription, RemoteWatch};

@@ -137,6 +137,11 @@ pub mod aggregation {
     pub use crate::query::{GroupPaths, Pipeline, PipelineRows};
 }
 
+/// Merging the results of several databases: rows by their keys, and figures by their states.
+pub mod merging {
+    pub use crate::query::{KeyRows, KeyedRow, PartialAggregation, RowKey};
+}
+
 /// Results of typed collections, and the databases that can have them: see [`Collection`].
 pub mod typed {
     pub use crate::collection::{

@@ -1,11 +1,13 @@
 //! Aggregations described by JSON: figures of the documents that match a selector, as a whole or by group.
 
+mod partial;
+
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::execute::Summary;
-use super::execute::aggregate::{CombinedGroup, FigurePath, combined_groups};
+use super::execute::aggregate::CombinedGroup;
 use super::execute::hints;
 use super::find::{Find, GROUP_PATHS_MAX};
 use super::language::selector::Selector;
@@ -14,6 +16,8 @@ use super::source::Cancellation;
 use crate::read::Snapshot;
 use crate::value::{Object, Value};
 use crate::{Error, ErrorKind, Result};
+
+pub use partial::PartialAggregation;
 
 /// The most groups, and the most distinct values of a path.
 const GROUPS_MAX: u64 = 100_000;
@@ -192,13 +196,7 @@ impl Aggregation {
     }
 
     fn rows_of(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
-        let rows = match self.group_by.as_slice() {
-            [] => vec![(Value::Null, self.total(snapshot)?)],
-            _ if self.reads_documents() => self.groups_of_documents(snapshot)?,
-            [path] => self.groups(snapshot, path)?,
-            _ => unreachable!("groups by several paths read documents"),
-        };
-        Ok(self.ordered(rows).into_iter().skip(self.skip).take(self.limit).collect())
+        self.finish(self.partial(snapshot)?)
     }
 
     /// Whether the groups need more than counts and summaries of numbers by one path.
@@ -220,61 +218,6 @@ impl Aggregation {
         }
     }
 
-    fn total(&self, snapshot: &Snapshot) -> Result<Object> {
-        let find = || self.find(snapshot);
-        let figure = |figure: &Figure| -> Result<Value> {
-            Ok(match figure {
-                Figure::Count => find().count()?.into(),
-                Figure::Of(Function::Sum, path) => find().sum(path)?.into(),
-                Figure::Of(Function::Average, path) => find().average(path)?.into(),
-                Figure::Of(Function::Min, path) => find().min(path)?.into(),
-                Figure::Of(Function::Max, path) => find().max(path)?.into(),
-                Figure::Of(Function::Distinct, path) => find().distinct(path)?.into(),
-                Figure::Of(Function::CountDistinct, path) => find().distinct(path)?.len().into(),
-            })
-        };
-        self.figures.iter().map(|(name, requested)| Ok((name.clone(), figure(requested)?))).collect()
-    }
-
-    /// Groups by one path, from the index where it suffices.
-    fn groups(&self, snapshot: &Snapshot, group: &str) -> Result<Vec<(Value, Object)>> {
-        let groups = || self.find(snapshot).group_by(group);
-        let counts = groups().counts()?;
-        // One pass for each path computes all functions of that path.
-        let mut summaries: BTreeMap<&str, Vec<Summary>> = BTreeMap::new();
-        for (_, figure) in &self.figures {
-            if let Figure::Of(_, path) = figure
-                && !summaries.contains_key(path.as_str())
-            {
-                let by_group = groups().summaries(path)?;
-                // All passes read the same snapshot, so they have the same groups.
-                debug_assert_eq!(by_group.len(), counts.len(), "the groups of two passes are equal");
-                summaries.insert(path, by_group.into_iter().map(|(_, summary)| summary).collect());
-            }
-        }
-        let row = |at: usize, count: u64| {
-            let figure = |figure: &Figure| match figure {
-                Figure::Count => count.into(),
-                Figure::Of(function, path) => summary_value(*function, &summaries[path.as_str()][at]),
-            };
-            self.figures.iter().map(|(name, requested)| (name.clone(), figure(requested))).collect()
-        };
-        Ok(counts.into_iter().enumerate().map(|(at, (value, count))| (value, row(at, count))).collect())
-    }
-
-    /// Groups by any number of paths, by reading the matching documents. A document without a value at one of the paths
-    /// is in no group.
-    fn groups_of_documents(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
-        let paths: BTreeSet<&str> = self.figures.iter().filter_map(|(_, figure)| figure.path()).collect();
-        let figure_path = |path| FigurePath { path, has_distinct: self.needs_distinct(path) };
-        let figure_paths: Vec<FigurePath<'_>> = paths.iter().copied().map(figure_path).collect();
-        let groups = self
-            .find(snapshot)
-            .with_source(|source, query| combined_groups(source, query, &self.group_by, &figure_paths))?;
-        let paths: Vec<&str> = paths.into_iter().collect();
-        groups.into_iter().map(|group| self.row(group, &paths)).collect()
-    }
-
     fn needs_distinct(&self, path: &str) -> bool {
         self.figures.iter().any(|(_, figure)| match figure {
             Figure::Of(Function::Distinct | Function::CountDistinct, of) => of == path,
@@ -282,7 +225,14 @@ impl Aggregation {
         })
     }
 
+    /// The paths of the figures, each once, in order.
+    fn paths(&self) -> Vec<&str> {
+        let paths: BTreeSet<&str> = self.figures.iter().filter_map(|(_, figure)| figure.path()).collect();
+        paths.into_iter().collect()
+    }
+
     fn row(&self, group: CombinedGroup, paths: &[&str]) -> Result<(Value, Object)> {
+        let is_total = self.group_by.is_empty();
         let figure = |figure: &Figure| -> Result<Value> {
             let Figure::Of(function, path) = figure else { return Ok(group.document_count.into()) };
             let at = paths.binary_search(&path.as_str()).map_err(|_| Error::internal("a figure has no path"))?;
@@ -290,6 +240,9 @@ impl Aggregation {
             Ok(match function {
                 Function::Distinct => figures.distinct.values().cloned().collect::<Vec<_>>().into(),
                 Function::CountDistinct => figures.distinct.len().into(),
+                // Without groups, these are of values of any kind.
+                Function::Min if is_total => figures.least.clone().map_or(Value::Null, |(_, value)| value),
+                Function::Max if is_total => figures.greatest.clone().map_or(Value::Null, |(_, value)| value),
                 _ => summary_value(*function, &figures.numbers.finish(path)?),
             })
         };

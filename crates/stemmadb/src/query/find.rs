@@ -1,6 +1,7 @@
 //! The fluent query interface: builds a query and runs it against one snapshot.
 
 mod group_by;
+mod keys;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::value::{ElementPath, Number, Path, Value};
 
 pub(in crate::query) use group_by::GROUP_PATHS_MAX;
 pub use group_by::{GroupBy, GroupPaths};
+pub use keys::KeyRows;
 
 /// A query bound to one snapshot of the database. Building it reads nothing; [`Find::run`] and the other terminal
 /// methods execute it.

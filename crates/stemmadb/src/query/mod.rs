@@ -20,15 +20,16 @@ mod pipeline;
 mod plan;
 mod source;
 
-pub use aggregation::Aggregation;
+pub use aggregation::{Aggregation, PartialAggregation};
 pub(crate) use candidates::candidates;
 pub(crate) use execute::hints::ViewPaths;
+pub use execute::rows::KeyedRow;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]
 use execute::{count, documents, explain, ids, values};
-pub use find::{Find, GroupBy, GroupPaths, QueryRows};
+pub use find::{Find, GroupBy, GroupPaths, KeyRows, QueryRows};
 pub(crate) use language::Matcher;
-pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
+pub use language::{Field, RowKey, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};
 pub use pipeline::{Pipeline, PipelineRows};
 pub use plan::Query;

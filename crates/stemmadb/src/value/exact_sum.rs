@@ -44,6 +44,15 @@ impl ExactSum {
         self.change(number, count, true);
     }
 
+    /// Adds another sum.
+    pub(crate) fn add_sum(&mut self, other: &ExactSum) {
+        carry(&mut self.limbs);
+        let mut added = *other.limbs;
+        carry(&mut added);
+        self.limbs.iter_mut().zip(added).for_each(|(limb, added)| *limb += added);
+        self.additions = 1;
+    }
+
     fn change(&mut self, number: Number, count: u64, is_subtracted: bool) {
         let (is_negative, mantissa, exponent) = match number.numeric() {
             Numeric::I64(signed) => (signed < 0, signed.unsigned_abs(), 0),
@@ -235,6 +244,13 @@ mod tests {
                 prop_assert!(combined.add_encoded(&mut rest).is_some());
             }
             prop_assert_eq!(combined.total(), sum(&numbers));
+            let mut added = ExactSum::default();
+            for part in [left, right] {
+                let mut sum = ExactSum::default();
+                part.iter().for_each(|number| sum.add(*number, 1));
+                added.add_sum(&sum);
+            }
+            prop_assert_eq!(added.total(), sum(&numbers));
             prop_assert!(combined.add_encoded(&mut &stored[..2]).is_none());
         }
 

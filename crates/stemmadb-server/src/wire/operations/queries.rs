@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stemmadb::merging::RowKey;
 use stemmadb::{Aggregation, Error, Find, Number, Query, Summary, Value};
 
 use super::super::call::{Call, object};
@@ -11,12 +12,18 @@ use super::super::rows::{DocumentWriter, RowStream, group_value};
 use crate::auth::{Restriction, narrowed, refused};
 use crate::directory::ServedDatabase;
 
+/// The number of row keys that are read at first.
+const KEYS_FIRST: usize = 16;
+
 /// The query of the request, with its limits and the server's, for documents that the user may read.
 fn query(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Query> {
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let mut query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
     if let Some(time) = time_limit(call)? {
         query = query.time_limit(time);
+    }
+    if let Some(key) = call.arguments.get("after_key") {
+        query = query.after_key(RowKey::from_value(key)?);
     }
     if let Some(count) = call.optional_number("rows_max")? {
         query = query.rows_max(count);
@@ -96,12 +103,24 @@ pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
             }
             (found.token()?, found.documents_read())
         }
+        "keys" => return keys(find, rows, restriction.is_some()),
         other => return Err(Error::invalid(format!("there are no rows of shape `{other}`")).into()),
     };
     let token = token.map_or(Value::Null, Value::from);
     // The number of documents read would reveal how many hidden ones there are.
     let documents_read = if restriction.is_some() { 0 } else { documents_read };
     Ok(rows.finish(&[("token", token), ("read", documents_read.into())]))
+}
+
+/// Streams the keys of rows, and the sequence as of which further pages can be read.
+fn keys(find: Find, mut rows: RowStream<'_>, is_restricted: bool) -> Result<Vec<u8>> {
+    let mut found = find.keys(KEYS_FIRST)?;
+    for row in found.by_ref() {
+        rows.add_value(&row?.key.to_value())?;
+    }
+    // A page of a restricted user is never one of the past.
+    let at = found.page_sequence().filter(|_| !is_restricted);
+    Ok(rows.finish(&[("at", at.map_or(Value::Null, |at| at.get().into()))]))
 }
 
 pub(super) fn count(call: &Call<'_>) -> Result<Vec<u8>> {
@@ -171,11 +190,14 @@ pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
     if let Some(restriction) = restriction {
         aggregation = aggregation.narrowed(restriction.selector());
     }
-    let mut rows = RowStream::new(call);
     let snapshot = match call.past(&served)? {
         Some(snapshot) => snapshot,
         None => served.database().snapshot()?,
     };
+    if call.flag("partial") {
+        return Ok(call.reply(&aggregation.partial(&snapshot)?.to_value()));
+    }
+    let mut rows = RowStream::new(call);
     for group in aggregation.rows(&snapshot)? {
         rows.add_value(&group_value(group))?;
     }

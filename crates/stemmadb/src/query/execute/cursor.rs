@@ -186,6 +186,14 @@ impl<S: QuerySource> Cursor<S> {
         }
     }
 
+    /// The positions of documents of a sorted order, for row keys.
+    pub(crate) fn sorted_positions(&self, numbers: &[DocumentNumber]) -> Result<Vec<SortedPosition>> {
+        match &self.order {
+            RowOrder::Ranked(ranked) => ranked.positions(&self.filtered.source, numbers),
+            _ => Err(Error::internal("only ranked rows are without a position")),
+        }
+    }
+
     /// How the rows are ordered, as displayed by explain.
     pub(crate) fn order_name(&self) -> Cow<'static, str> {
         match &self.order {

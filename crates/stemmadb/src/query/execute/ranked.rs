@@ -147,11 +147,22 @@ impl Ranked {
 
     /// The position of a row, for a continuation token.
     pub(in crate::query) fn position(&self, source: &impl IndexReader, number: DocumentNumber) -> Result<Position> {
-        let position = self.order.of(number);
-        let mut key = Vec::new();
-        sort::append_encoded(&mut key, self.order.key(position), self.order.is_descending);
-        let id = source.ids(&[number])?.pop().ok_or_else(|| Error::internal("a row without an id"))?;
-        Ok(Position::Sorted(SortedPosition { key: key.into(), id }))
+        let position = self.positions(source, &[number])?.pop();
+        position.map(Position::Sorted).ok_or_else(|| Error::internal("a row without an id"))
+    }
+
+    /// The positions of rows in the sorted order.
+    pub(in crate::query) fn positions(
+        &self,
+        source: &impl IndexReader,
+        numbers: &[DocumentNumber],
+    ) -> Result<Vec<SortedPosition>> {
+        let position = |(number, id): (&DocumentNumber, _)| {
+            let mut key = Vec::new();
+            sort::append_encoded(&mut key, self.order.key(self.order.of(*number)), self.order.is_descending);
+            SortedPosition { key: key.into(), id }
+        };
+        Ok(numbers.iter().zip(source.ids(numbers)?).map(position).collect())
     }
 
     /// Chooses how documents are tested on the walk, or `None` if testing would cost more than computing the set.

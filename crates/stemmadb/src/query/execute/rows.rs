@@ -8,15 +8,16 @@ use crate::document::Document as StoredDocument;
 use crate::index::DocumentNumber;
 use crate::query::language::document::DocumentView;
 use crate::query::language::page_token::{Position, QueryHash};
-use crate::query::language::projection::Fields;
+use crate::query::language::projection::project;
+use crate::query::language::row_key::RowKey;
 use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
 use crate::query::plan::catalog::Catalog;
 use crate::query::plan::request::{Prepared, Query};
 use crate::query::source::QuerySource;
 use crate::query::source::limits::QueryLimits;
-use crate::revision::DocumentId;
-use crate::value::{Object, Value};
+use crate::revision::{DocumentId, Sequence};
+use crate::value::Value;
 use crate::{Error, Result};
 
 /// The largest number of rows in the first batch (fewer in tests, so that small results take several), and the growth
@@ -48,6 +49,25 @@ pub(crate) fn documents<S: QuerySource>(source: S, query: &Query) -> Result<Rows
 /// if it has none.
 pub(crate) fn values<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, Value>> {
     Rows::open(source, query, DOCUMENTS_BATCH_MAX, value_rows)
+}
+
+/// Streams the row keys of a sorted query. The first batch has about `first_count` rows.
+pub(crate) fn keys<S: QuerySource>(source: S, query: &Query, first_count: usize) -> Result<Rows<S, KeyedRow>> {
+    let mut rows = Rows::open(source, query, IDS_BATCH_MAX, key_rows)?;
+    if rows.prepared.sort.keys.is_empty() {
+        return Err(Error::invalid("the rows of a query without a sort order have no keys"));
+    }
+    rows.batch_size = first_count.clamp(1, FIRST_BATCH);
+    Ok(rows)
+}
+
+/// A row of a sorted query: its key, and the document without its content. See [`KeyRows`](crate::merging::KeyRows).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeyedRow {
+    /// Where the row is in the order.
+    pub key: RowKey,
+    number: DocumentNumber,
 }
 
 /// Returns the number of matching documents. Ignores sort, limit, skip and token.
@@ -117,6 +137,11 @@ impl<S: QuerySource, T> Rows<S, T> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// The sequence as of which further pages are read, if the database keeps its past.
+    pub(crate) fn page_sequence(&self) -> Option<Sequence> {
+        self.cursor.filtered.source.page_sequence()
     }
 
     /// The number of documents read so far, to check or to return them.
@@ -189,6 +214,19 @@ impl<S: QuerySource, T> Rows<S, T> {
             }
         }
         Ok(())
+    }
+}
+
+impl<S: QuerySource> Rows<S, KeyedRow> {
+    /// Reads the documents of rows.
+    pub(crate) fn load(&self, rows: &[KeyedRow]) -> Result<Vec<StoredDocument>> {
+        let numbers: Vec<DocumentNumber> = rows.iter().map(|row| row.number).collect();
+        let mut documents = Vec::with_capacity(rows.len());
+        self.cursor.filtered.load_matching(&numbers, |document| {
+            documents.push(document);
+            Ok(())
+        })?;
+        Ok(documents)
     }
 }
 
@@ -265,6 +303,24 @@ fn id_rows<S: QuerySource>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Re
     Ok((Batch::Hits(hits), ids))
 }
 
+fn key_rows<S: QuerySource>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result<(Batch, Vec<KeyedRow>)> {
+    let hits = match batch {
+        Batch::Verified(numbers) => {
+            let keys = cursor.sorted_positions(&numbers)?;
+            let rows = numbers.iter().zip(keys).map(|(number, key)| KeyedRow { key: RowKey(key), number: *number });
+            let rows = rows.collect();
+            return Ok((Batch::Verified(numbers), rows));
+        }
+        Batch::Hits(hits) => cursor.filtered.verify(hits)?,
+    };
+    let row = |hit: &Hit| match &hit.position {
+        HitPosition::Sorted(sorted) => Ok(KeyedRow { key: RowKey(sorted.clone()), number: hit.number }),
+        _ => Err(Error::internal("a row of a sorted query has no sort key")),
+    };
+    let rows = hits.iter().map(row).collect::<Result<_>>()?;
+    Ok((Batch::Hits(hits), rows))
+}
+
 fn ids_of<S: QuerySource>(cursor: &Cursor<S>, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
     let ids = cursor.filtered.source.ids(numbers)?;
     if ids.len() != numbers.len() {
@@ -316,22 +372,4 @@ fn load_each<S: QuerySource, T>(
         });
     }
     Ok((Batch::Hits(hits), pending))
-}
-
-/// Projects a document to the fields; without fields, returns the whole document, `_id` and `_rev` first.
-fn project(fields: Option<&Fields>, document: DocumentView<'_>) -> Result<Value> {
-    if let Some(fields) = fields {
-        return fields.project(document);
-    }
-    let mut whole = Object::new();
-    whole.insert("_id", document.id);
-    whole.insert("_rev", document.revision.to_string());
-    if let Value::Object(body) = document.body.to_value()? {
-        for (name, value) in body {
-            if !matches!(name.as_str(), "_id" | "_rev") {
-                whole.insert(name, value);
-            }
-        }
-    }
-    Ok(Value::Object(whole))
 }

@@ -14,10 +14,13 @@ mod parse;
 pub(in crate::query) mod print;
 pub(in crate::query) mod projection;
 mod reference;
+pub(in crate::query) mod row_key;
 pub(in crate::query) mod selector;
 pub(in crate::query) mod sort;
 
 pub use field::{Field, element, field};
 pub(crate) use matcher::Matcher;
+pub(in crate::query) use page_token::{from_base64url, to_base64url};
+pub use row_key::RowKey;
 pub use selector::{Selector, all_of, any_of, not};
 pub use sort::Sort;

@@ -176,7 +176,7 @@ fn damaged() -> Error {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-fn to_base64url(bytes: &[u8]) -> String {
+pub(in crate::query) fn to_base64url(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let bits = group.iter().enumerate().fold(0u32, |bits, (i, byte)| bits | u32::from(*byte) << (16 - 8 * i));
@@ -187,7 +187,7 @@ fn to_base64url(bytes: &[u8]) -> String {
     text
 }
 
-fn from_base64url(text: &str) -> Option<Vec<u8>> {
+pub(in crate::query) fn from_base64url(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for group in text.as_bytes().chunks(4) {
         let mut bits = 0u32;

@@ -232,3 +232,21 @@ impl FieldTree {
         }
     }
 }
+
+/// Projects a document to the fields; without fields, returns the whole document, `_id` and `_rev` first.
+pub(crate) fn project(fields: Option<&Fields>, document: DocumentView<'_>) -> Result<Value> {
+    if let Some(fields) = fields {
+        return fields.project(document);
+    }
+    let mut whole = Object::new();
+    whole.insert("_id", document.id);
+    whole.insert("_rev", document.revision.to_string());
+    if let Value::Object(body) = document.body.to_value()? {
+        for (name, value) in body {
+            if !matches!(name.as_str(), "_id" | "_rev") {
+                whole.insert(name, value);
+            }
+        }
+    }
+    Ok(Value::Object(whole))
+}

@@ -11,6 +11,7 @@ use crate::query::language::normal::Normal;
 use crate::query::language::operators::kind_with_article;
 use crate::query::language::page_token::{Position, QueryHash};
 use crate::query::language::projection::Fields;
+use crate::query::language::row_key::RowKey;
 use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
 use crate::query::source::limits::{Cancellation, QueryLimits};
@@ -36,6 +37,7 @@ pub struct Query {
     skip: u64,
     fields: Option<Fields>,
     after: Option<String>,
+    after_key: Option<RowKey>,
     limits: QueryLimits,
     /// The normal form and the plans of a prepared query.
     plan_cache: Option<Arc<QueryPlanCache>>,
@@ -95,6 +97,7 @@ impl Query {
             skip: 0,
             fields: None,
             after: None,
+            after_key: None,
             limits: QueryLimits::default(),
             plan_cache: None,
             deferred_error: None,
@@ -208,6 +211,14 @@ impl Query {
         self
     }
 
+    /// Continues after the row with this key, which may be of another database: for merging the rows of several. The
+    /// query must be sorted, in the order that the key has.
+    #[must_use]
+    pub fn after_key(mut self, key: RowKey) -> Self {
+        self.after_key = Some(key);
+        self
+    }
+
     /// Fails with `Stopped` if execution takes longer than `time`. The time starts when execution starts.
     #[must_use]
     pub fn time_limit(mut self, time: Duration) -> Self {
@@ -243,6 +254,12 @@ impl Query {
 
     pub(in crate::query) fn into_selector(self) -> Selector {
         self.selector
+    }
+
+    /// The query without [`Query::after`] and [`Query::after_key`].
+    #[must_use]
+    pub fn without_continuation(self) -> Self {
+        Query { after: None, after_key: None, ..self }
     }
 
     /// Returns the selector.
@@ -298,6 +315,30 @@ impl Query {
         self.limits.cancellation.as_ref()
     }
 
+    /// The key of [`Query::after_key`].
+    pub fn first_after(&self) -> Option<&RowKey> {
+        self.after_key.as_ref()
+    }
+
+    /// The sort order.
+    pub fn sort_order(&self) -> &Sort {
+        &self.sort
+    }
+
+    /// The most rows that are returned, and the number of rows that are skipped.
+    pub fn row_range(&self) -> (Option<u64>, u64) {
+        (self.limit, self.skip)
+    }
+
+    /// The continuation token of [`Query::after`].
+    pub fn continuation(&self) -> Option<&str> {
+        self.after.as_deref()
+    }
+
+    pub(in crate::query) fn projection(&self) -> Option<&Fields> {
+        self.fields.as_ref()
+    }
+
     /// The continuation token.
     pub(crate) fn token(&self) -> Option<&str> {
         self.after.as_deref()
@@ -329,6 +370,13 @@ impl Query {
         };
         if let Some(token) = &self.after {
             prepared.after = Some(Position::of_token(token, prepared.hash()?)?);
+            prepared.skip = 0;
+        }
+        if let Some(key) = &self.after_key {
+            if self.sort.keys.is_empty() {
+                return Err(Error::invalid("a query without a sort order cannot continue after a row key"));
+            }
+            prepared.after = Some(Position::Sorted(key.0.clone()));
             prepared.skip = 0;
         }
         Ok(prepared)
@@ -371,7 +419,7 @@ impl Query {
 
     /// The query without order, limit, skip and token.
     pub(in crate::query) fn unordered(&self) -> Query {
-        Query { after: None, sort: Sort::default(), limit: None, skip: 0, ..self.clone() }
+        Query { after: None, after_key: None, sort: Sort::default(), limit: None, skip: 0, ..self.clone() }
     }
 
     /// The query without order, limit, skip and token, whose number of documents is not limited.

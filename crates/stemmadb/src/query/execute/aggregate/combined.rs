@@ -27,6 +27,7 @@ pub(in crate::query) struct FigurePath<'a> {
 }
 
 /// A group: its value, or an array of its values if there are several paths.
+#[derive(Clone)]
 pub(in crate::query) struct CombinedGroup {
     pub(in crate::query) key: Value,
     pub(in crate::query) document_count: u64,
@@ -39,6 +40,9 @@ pub(in crate::query) struct CombinedGroup {
 pub(in crate::query) struct PathFigures {
     pub(in crate::query) numbers: SummaryBuilder,
     pub(in crate::query) distinct: BTreeMap<Vec<u8>, Value>,
+    /// The least and the greatest value of any kind, with their keys; only of aggregations without groups.
+    pub(in crate::query) least: Option<(Vec<u8>, Value)>,
+    pub(in crate::query) greatest: Option<(Vec<u8>, Value)>,
 }
 
 /// Groups the matching documents by the combinations of their values at `group_paths`, in collation order. Documents

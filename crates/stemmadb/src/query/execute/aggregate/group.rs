@@ -45,7 +45,19 @@ pub(in crate::query) fn summaries<S: QuerySource>(
     path: &str,
     missing: MissingGroup,
 ) -> Result<Vec<(Value, Summary)>> {
-    let (path_text, group, path) = (path, ValuePath::parse(group)?, ValuePath::parse(path)?);
+    let groups = summary_builders(source, query, group, path, missing)?;
+    groups.into_iter().map(|(value, builder)| Ok((value, builder.finish(path)?))).collect()
+}
+
+/// As [`summaries`], with sums that are not rounded yet.
+pub(in crate::query) fn summary_builders<S: QuerySource>(
+    source: S,
+    query: &Query,
+    group: &str,
+    path: &str,
+    missing: MissingGroup,
+) -> Result<Vec<(Value, SummaryBuilder)>> {
+    let (group, path) = (ValuePath::parse(group)?, ValuePath::parse(path)?);
     let prepared = query.prepare_unordered()?;
     let by_group = Scan::open(&source, &prepared, &group)?;
     let by_value = Scan::open(&source, &prepared, &path)?;
@@ -56,13 +68,7 @@ pub(in crate::query) fn summaries<S: QuerySource>(
     }
     query.limits().allow_rows(groups.groups.len() as u64)?;
     let Groups { by_key, mut groups, .. } = groups;
-    by_key
-        .into_values()
-        .map(|at| {
-            let (value, builder) = &mut groups[at];
-            Ok((std::mem::take(value), builder.finish(path_text)?))
-        })
-        .collect()
+    Ok(by_key.into_values().map(|at| std::mem::take(&mut groups[at])).collect())
 }
 
 impl<'s, S: QuerySource> Groups<'s, S> {

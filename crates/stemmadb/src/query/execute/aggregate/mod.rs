@@ -13,9 +13,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub(in crate::query) use self::combined::{CombinedGroup, FigurePath, combined_groups};
+pub(in crate::query) use self::combined::{CombinedGroup, FigurePath, PathFigures, combined_groups};
 use self::elements::ValuePath;
-pub(in crate::query) use self::group::{MissingGroup, summaries};
+pub(in crate::query) use self::group::{MissingGroup, summaries, summary_builders};
 pub(in crate::query) use self::scan::canonical;
 use self::scan::{Fold, Scan};
 use crate::query::plan::request::Query;
@@ -71,6 +71,28 @@ impl SummaryBuilder {
         if self.max.is_none_or(|max| number.compare(max).is_gt()) {
             self.max = Some(number);
         }
+    }
+
+    /// Adds the numbers of another part.
+    pub(in crate::query) fn merge(&mut self, other: &SummaryBuilder) {
+        self.count += other.count;
+        self.sum.add_sum(&other.sum);
+        if let Some(min) = other.min.filter(|other| self.min.is_none_or(|min| other.compare(min).is_lt())) {
+            self.min = Some(min);
+        }
+        if let Some(max) = other.max.filter(|other| self.max.is_none_or(|max| other.compare(max).is_gt())) {
+            self.max = Some(max);
+        }
+    }
+
+    /// The count, the sum, the minimum and the maximum.
+    pub(in crate::query) fn parts(&self) -> (u64, &ExactSum, Option<Number>, Option<Number>) {
+        (self.count, &self.sum, self.min, self.max)
+    }
+
+    /// The opposite of [`SummaryBuilder::parts`].
+    pub(in crate::query) fn of_parts(count: u64, sum: ExactSum, min: Option<Number>, max: Option<Number>) -> Self {
+        SummaryBuilder { count, sum, min, max }
     }
 
     pub(in crate::query) fn finish(&self, path: &str) -> Result<Summary> {
@@ -142,13 +164,22 @@ pub(in crate::query) fn distinct<S: QuerySource>(source: S, query: &Query, path:
 
 /// Summarizes the numbers at a path of the matching documents.
 pub(in crate::query) fn summary<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Summary> {
+    summary_builder(source, query, path)?.finish(path)
+}
+
+/// As [`summary`], with a sum that is not rounded yet.
+pub(in crate::query) fn summary_builder<S: QuerySource>(
+    source: S,
+    query: &Query,
+    path: &str,
+) -> Result<SummaryBuilder> {
     let scan = Scan::open(source, &query.prepare_unordered()?, &ValuePath::parse(path)?)?;
     if let Some((at, numbers)) = scan.all_numbers()? {
         let end = |direction| scan.extreme(at, direction);
         let (min, max) = (end(Direction::Ascending)?, end(Direction::Descending)?);
-        return Ok(Summary { count: numbers.count(), sum: Some(total(numbers.sum(), path)?), min, max });
+        return Ok(SummaryBuilder { count: numbers.count(), sum: numbers.sum().clone(), min, max });
     }
-    summarize(&scan)?.finish(path)
+    summarize(&scan)
 }
 
 /// Sums the numbers at a path of the matching documents.

@@ -1,0 +1,202 @@
+//! The changes of all members.
+
+use std::collections::VecDeque;
+
+use stemmadb::{Change, Error, Object, Result, Sequence, Value};
+use stemmadb_client::AnyDatabase;
+
+use crate::federation::{Federation, Terms};
+use crate::missing::MissingMembers;
+use crate::token::{damaged, decode, encode};
+
+/// A read of the changes of all members after a position. Building it reads nothing.
+///
+/// Each member's changes are in the order of its sequences; those of different members alternate. A document that
+/// several members hold is reported by each of them.
+///
+/// ```
+/// # use stemmadb::Database;
+/// # use stemmadb_federation::Federation;
+/// # fn main() -> stemmadb::Result<()> {
+/// # let (north, south) = (Database::in_memory(), Database::in_memory());
+/// north.insert("a", &serde_json::json!({}))?;
+/// let all = Federation::over([("north", north), ("south", south.clone())])?;
+/// let mut changes = all.changes().run()?;
+/// assert_eq!(changes.next().expect("one change")?.member, "north");
+/// let token = changes.token();
+/// south.insert("b", &serde_json::json!({}))?;
+/// let later = all.changes().after(token).run()?.next().expect("one change")?;
+/// assert_eq!((later.member.as_str(), later.change.id.as_str()), ("south", "b"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a read of the feed does nothing until it is run"]
+pub struct FederatedChanges {
+    federation: Federation,
+    after: Option<String>,
+    limit: Option<usize>,
+    documents: bool,
+    missing: Option<MissingMembers>,
+}
+
+/// A change of one member.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FederatedChange {
+    /// The name of the member.
+    pub member: String,
+    /// The change, with the member's sequence.
+    pub change: Change,
+}
+
+/// The changes of all members. An iterator; after an error it returns no further changes.
+pub struct FederatedChangeRows {
+    federation: Federation,
+    feeds: Vec<Option<Feed>>,
+    /// The last returned sequence of each member.
+    sequences: Vec<Sequence>,
+    terms: Terms,
+    next: usize,
+    limit_left: Option<usize>,
+    is_failed: bool,
+}
+
+type Feed = Box<dyn Iterator<Item = Result<Change>>>;
+
+impl FederatedChanges {
+    pub(crate) fn new(federation: Federation) -> Self {
+        FederatedChanges { federation, after: None, limit: None, documents: false, missing: None }
+    }
+
+    /// Continues after the position of a token: see [`FederatedChangeRows::token`]. Members that the token does not
+    /// name are read from their beginning.
+    pub fn after(self, token: impl Into<String>) -> Self {
+        FederatedChanges { after: Some(token.into()), ..self }
+    }
+
+    /// Returns at most `count` changes, of all members together.
+    pub fn limit(self, count: usize) -> Self {
+        FederatedChanges { limit: Some(count), ..self }
+    }
+
+    /// Whether to return the documents, too.
+    pub fn documents(self, documents: bool) -> Self {
+        FederatedChanges { documents, ..self }
+    }
+
+    /// Leaves out members that fail, and adds them to `missing`. The token keeps their position.
+    pub fn partial(self, missing: &MissingMembers) -> Self {
+        FederatedChanges { missing: Some(missing.clone()), ..self }
+    }
+
+    /// Reads the changes.
+    ///
+    /// # Errors
+    /// Those of [`Database::changes`](stemmadb::Database::changes), with the name of the member; `Invalid` for a
+    /// malformed token.
+    pub fn run(self) -> Result<FederatedChangeRows> {
+        let terms = Terms { deadline: None, missing: self.missing.clone() };
+        let sequences = self.sequences()?;
+        let mut feeds = Vec::with_capacity(sequences.len());
+        for (member, since) in self.federation.members.iter().zip(&sequences) {
+            feeds.push(match self.feed(&member.database, *since) {
+                Ok(feed) => Some(feed),
+                Err(error) => terms.without(member, error).map(|()| None)?,
+            });
+        }
+        let FederatedChanges { federation, limit, .. } = self;
+        Ok(FederatedChangeRows { federation, feeds, sequences, terms, next: 0, limit_left: limit, is_failed: false })
+    }
+
+    fn sequences(&self) -> Result<Vec<Sequence>> {
+        let members = &self.federation.members;
+        let Some(token) = &self.after else { return Ok(vec![Sequence::ZERO; members.len()]) };
+        let token = decode(token)?;
+        let Some(Value::Object(known)) = token.get("since") else { return Err(damaged()) };
+        let sequence = |name: &str| match known.get(name) {
+            None => Ok(Sequence::ZERO),
+            Some(sequence) => sequence.as_u64().map(Sequence::new).ok_or_else(damaged),
+        };
+        members.iter().map(|member| sequence(&member.name)).collect()
+    }
+
+    fn feed(&self, database: &AnyDatabase, since: Sequence) -> Result<Feed> {
+        Ok(match database {
+            AnyDatabase::Embedded(database) => {
+                let changes = database.changes(since)?.documents(self.documents);
+                match self.limit {
+                    Some(limit) => Box::new(changes.limit(limit).run()),
+                    None => Box::new(changes.run()),
+                }
+            }
+            AnyDatabase::Remote(database) => {
+                let changes = database.changes(since).documents(self.documents);
+                let changes = match self.limit {
+                    Some(limit) => changes.limit(limit),
+                    None => changes,
+                };
+                let changes: VecDeque<_> = changes.run()?.collect();
+                Box::new(changes.into_iter())
+            }
+        })
+    }
+}
+
+impl FederatedChangeRows {
+    /// The token that continues after the last returned change. It names each member's sequence, so it survives
+    /// restarts, and members may be added.
+    pub fn token(&self) -> String {
+        let sequence = |(member, sequence): (&crate::member::OpenMember, &Sequence)| {
+            (member.name.clone(), Value::from(sequence.get()))
+        };
+        let since: Object = self.federation.members.iter().zip(&self.sequences).map(sequence).collect();
+        encode([("since", Value::Object(since))].into_iter().collect())
+    }
+
+    fn next_change(&mut self) -> Result<Option<FederatedChange>> {
+        let count = self.feeds.len();
+        for _ in 0..count {
+            if self.limit_left == Some(0) {
+                return Ok(None);
+            }
+            let at = self.next;
+            self.next = (self.next + 1) % count;
+            let Some(feed) = &mut self.feeds[at] else { continue };
+            let member = &self.federation.members[at];
+            match feed.next().transpose() {
+                Ok(Some(change)) => {
+                    self.sequences[at] = change.sequence;
+                    self.limit_left = self.limit_left.map(|left| left - 1);
+                    return Ok(Some(FederatedChange { member: member.name.clone(), change }));
+                }
+                Ok(None) => self.feeds[at] = None,
+                Err(error) => {
+                    let error: Error = error;
+                    self.terms.without(member, error)?;
+                    self.feeds[at] = None;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for FederatedChangeRows {
+    type Item = Result<FederatedChange>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_failed {
+            return None;
+        }
+        let change = self.next_change();
+        self.is_failed = change.is_err();
+        change.transpose()
+    }
+}
+
+impl std::fmt::Debug for FederatedChangeRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FederatedChangeRows").field("sequences", &self.sequences).finish_non_exhaustive()
+    }
+}

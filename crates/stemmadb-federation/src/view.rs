@@ -1,0 +1,77 @@
+//! What one read sees of the members.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use stemmadb::{Database, DocumentId, Query, Result, Selector, Sequence, Snapshot, field, not};
+use stemmadb_client::{AnyDatabase, AnyFind};
+
+/// The copies of common documents that do not count: for each member, the ids of documents of which another member has
+/// a greater revision, or the same one and comes first.
+pub(crate) type Losers = Arc<Vec<HashSet<DocumentId>>>;
+
+/// What one read sees.
+pub(crate) struct View {
+    pub(crate) members: Vec<MemberView>,
+    /// `None` if no document can be in two members.
+    pub(crate) losers: Option<Losers>,
+}
+
+/// What one read sees of a member.
+#[derive(Clone)]
+pub(crate) enum MemberView {
+    Local(Snapshot),
+    /// The newest state, or an earlier one.
+    Remote(Option<Sequence>),
+    /// Nothing: it failed.
+    Missing,
+}
+
+/// The state of a database at a sequence, or the newest one.
+pub(crate) fn open(database: &AnyDatabase, sequence: Option<Sequence>) -> Result<MemberView> {
+    Ok(match database {
+        AnyDatabase::Embedded(database) => MemberView::Local(snapshot(database, sequence)?),
+        AnyDatabase::Remote(_) => MemberView::Remote(sequence),
+    })
+}
+
+fn snapshot(database: &Database, sequence: Option<Sequence>) -> Result<Snapshot> {
+    let newest = database.snapshot()?;
+    match sequence {
+        Some(sequence) if sequence != newest.sequence() => database.as_of(sequence),
+        _ => Ok(newest),
+    }
+}
+
+impl View {
+    /// The ids of a member whose copies do not count.
+    pub(crate) fn losers_of(&self, member: usize) -> Option<&HashSet<DocumentId>> {
+        self.losers.as_ref().map(|losers| &losers[member]).filter(|ids| !ids.is_empty())
+    }
+
+    /// A selector of the documents of a member that count; `None` for all of them.
+    pub(crate) fn counted(&self, member: usize) -> Option<Selector> {
+        let losers = self.losers_of(member)?;
+        Some(not(field("_id").one_of(losers.iter().map(DocumentId::as_str))))
+    }
+
+    /// The query for the documents of a member that count.
+    pub(crate) fn narrowed(&self, member: usize, query: &Query) -> Query {
+        match self.counted(member) {
+            Some(counted) => query.clone().within(counted),
+            None => query.clone(),
+        }
+    }
+}
+
+/// A query on what is seen of a member; `None` if that is nothing.
+pub(crate) fn find(database: &AnyDatabase, seen: &MemberView, query: Query) -> Option<AnyFind> {
+    Some(match (database, seen) {
+        (_, MemberView::Local(snapshot)) => AnyFind::Embedded(snapshot.find(query)),
+        (AnyDatabase::Remote(database), MemberView::Remote(Some(at))) => {
+            AnyFind::Remote(database.as_of(*at).find(query))
+        }
+        (AnyDatabase::Remote(database), MemberView::Remote(None)) => AnyFind::Remote(database.find(query)),
+        _ => return None,
+    })
+}
