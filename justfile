@@ -205,6 +205,10 @@ lossy-network:
     cargo build --release -p stemmadb-client --features quic,tokio --example lossy_network
     for network in "0 0" "10 0" "10 1" "50 0" "50 2"; do set -- $network; printf '\n%s ms each way, %s %% lost\n\n' $1 $2; unshare --net .ci/lossy-network --delay $1 --loss $2 -- target/release/examples/lossy_network; done
 
+# Random questions to federations, compared with one database that has all documents.
+nightly-federation cases="100000":
+    STEMMA_FEDERATION_CASES={{cases}} STEMMA_FEDERATION_SEED=$RANDOM cargo test --release -p stemmadb-federation --test random -- --nocapture
+
 # Many databases in one server, some of them in constant use; prints memory, descriptors and the time to start.
 nightly-databases databases="10000" used="100" descriptors="1024":
     STEMMA_DATABASES={{databases}} STEMMA_DATABASES_USED={{used}} STEMMA_DATABASE_DESCRIPTORS={{descriptors}} STEMMA_DATABASE_WRITES=50000 cargo test --release -p stemmadb-cli --test network many_databases -- --nocapture

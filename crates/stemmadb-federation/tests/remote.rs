@@ -1,0 +1,112 @@
+//! Federations with members on a server.
+
+mod cases;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use cases::{Random, compare, fill};
+use serde_json::json;
+use stemmadb::{Database, ErrorKind, Selector};
+use stemmadb_client::{AnyDatabase, Client, ClientOptions, Credentials};
+use stemmadb_federation::{Federation, Member, MissingMembers};
+use stemmadb_server::{Administrator, Config, Server, Wire};
+
+/// A server that ends with the test.
+struct TestServer {
+    runtime: tokio::runtime::Runtime,
+    server: Option<Server>,
+    client: Client,
+    _directory: tempfile::TempDir,
+}
+
+impl TestServer {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = Config {
+            address: loopback,
+            administrator: Some(Administrator { name: "root".into(), password: "geheim".into() }),
+            wire: Wire { address: Some(loopback), ..Wire::default() },
+            ..Config::new(directory.path().join("databases"))
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let server = runtime.block_on(Server::builder(config).start()).unwrap();
+        let url = format!("stemma://{}", server.wire_address().unwrap());
+        let credentials = Credentials::Password { user: "root".into(), password: "geheim".into() };
+        let options = ClientOptions::new().timeout(Duration::from_secs(120)).credentials(credentials);
+        let client = Client::connect_with(&url, options).unwrap();
+        TestServer { runtime, server: Some(server), client, _directory: directory }
+    }
+
+    fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The newest revisions of a remote member, with their histories, in the database that has everything.
+fn replicate(member: &AnyDatabase, copy: &Database, whole: &Database) {
+    match member {
+        AnyDatabase::Embedded(db) => drop(db.replicate_to(whole).unwrap()),
+        AnyDatabase::Remote(_) => drop(copy.replicate_to(whole).unwrap()),
+    }
+}
+
+#[test]
+fn answers_equal_those_of_one_database() {
+    let server = TestServer::start();
+    for seed in 0..8 {
+        let mut random = Random(seed);
+        let is_disjoint = seed % 2 == 0;
+        let mut members: Vec<AnyDatabase> = (0..2).map(|_| Database::in_memory().into()).collect();
+        for at in 0..2 {
+            members.push(server.client.create_database(&format!("member-{seed}-{at}")).unwrap().into());
+        }
+        // The same writes, to embedded copies: their histories, and so their revisions, are equal.
+        let copies: Vec<Database> = (0..4).map(|_| Database::in_memory()).collect();
+        let mirrored: Vec<AnyDatabase> = copies.iter().cloned().map(AnyDatabase::from).collect();
+        let all = Federation::over(members.iter().cloned()).unwrap().disjoint(is_disjoint);
+        let whole = Database::in_memory();
+        for turn in 0..60 {
+            if turn % 20 == 0 {
+                let writes = if turn == 0 { 60 } else { 10 };
+                let state = random.0;
+                fill(&mut random, &members, is_disjoint, writes);
+                fill(&mut Random(state), &mirrored, is_disjoint, writes);
+                for (member, copy) in members.iter().zip(&copies) {
+                    replicate(member, copy, &whole);
+                }
+            }
+            compare(&mut random, &all, &whole);
+        }
+    }
+}
+
+#[test]
+fn servers_that_stop_are_named() {
+    let mut server = TestServer::start();
+    let remote = server.client.create_database("shop").unwrap();
+    remote.insert("a", &json!({"n": 1})).unwrap();
+    let local = Database::in_memory();
+    local.insert("b", &json!({"n": 2})).unwrap();
+    let members = [Member::from(remote).named("far"), Member::from(local).named("near")];
+    let all = Federation::over(members).unwrap().disjoint(true);
+    assert_eq!(all.find(Selector::everything()).sort("n").documents().unwrap().len(), 2);
+    server.stop();
+    let find = || all.find(Selector::everything()).deadline(Duration::from_millis(300));
+    for error in [find().count().unwrap_err(), find().sort("n").documents().unwrap_err()] {
+        assert!(error.message().contains("member `far`"), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::Stopped | ErrorKind::Unavailable), "{error}");
+    }
+    let missing = MissingMembers::new();
+    let rows = find().partial(&missing).sort("n").documents().unwrap();
+    assert_eq!((rows.len(), missing.members()[0].name.as_str()), (1, "far"));
+}
