@@ -18,7 +18,7 @@ struct Figures {
 pub(crate) fn count(find: &FederatedFind) -> Result<u64> {
     let (federation, terms) = (&find.federation, find.terms());
     let view = federation.view(None, &terms)?;
-    let query = prepared(find.query.clone(), &federation.members)?;
+    let query = prepared(find.query.clone().without_continuation(), &federation.members)?;
     let counts = federation.ask(
         &view,
         &terms,
@@ -84,7 +84,7 @@ fn of_find(find: &FederatedFind, group_by: &[String], figure: Value) -> Result<(
         rest.insert("group_by", group_by.iter().map(|path| Value::from(path.as_str())).collect::<Vec<_>>());
     }
     rest.insert("figures", Value::Object([(FIGURE, figure)].into_iter().collect()));
-    find.query.check()?;
+    find.query.clone().without_continuation().check()?;
     let figures = Figures { selector: find.query.selector().clone(), rest };
     let cancellation = find.query.cancellation().cloned();
     let state = figures.state(&find.federation, &find.terms(), |aggregation| match &cancellation {

@@ -29,8 +29,8 @@ pub(crate) struct UnsortedRows {
 
 struct Page {
     rows: AnyRows<Document>,
-    /// The rows of the page that were read.
-    read_count: u64,
+    /// The rows of the page that were read and count.
+    counted: u64,
     is_exhausted: bool,
 }
 
@@ -73,6 +73,9 @@ impl UnsortedRows {
                     if losers.is_some_and(|ids| ids.contains(document.id())) {
                         continue;
                     }
+                    if let Some(page) = &mut self.page {
+                        page.counted += 1;
+                    }
                     if self.skip_left > 0 {
                         self.skip_left -= 1;
                         continue;
@@ -105,7 +108,6 @@ impl UnsortedRows {
             }
             let Some(page) = &mut self.page else { return Ok(None) };
             if let Some(row) = page.rows.next().transpose()? {
-                page.read_count += 1;
                 return Ok(Some(row));
             }
             page.is_exhausted = true;
@@ -132,7 +134,7 @@ impl UnsortedRows {
             query = query.after(token.as_str());
         }
         let Some(find) = view::find(database, seen, query) else { return Ok(None) };
-        Ok(Some(Page { rows: find.run()?, read_count: 0, is_exhausted: false }))
+        Ok(Some(Page { rows: find.run()?, counted: 0, is_exhausted: false }))
     }
 
     pub(crate) fn token(&self) -> Result<Option<String>> {
@@ -144,7 +146,7 @@ impl UnsortedRows {
             Some(token) => Position::In { member: self.member, token: Some(token), skip: 0 },
             // The last row of the member.
             None if page.is_exhausted => Position::In { member: self.member + 1, token: None, skip: 0 },
-            None => Position::In { member: self.member, token: self.page_token.clone(), skip: page.read_count },
+            None => Position::In { member: self.member, token: self.page_token.clone(), skip: page.counted },
         };
         if matches!(position, Position::In { member, .. } if member >= self.federation.members.len()) {
             return Ok(None);
