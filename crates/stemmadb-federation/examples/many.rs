@@ -18,7 +18,8 @@ fn document(at: usize) -> Value {
     let mixed = at.wrapping_mul(7_919) % DOCUMENTS;
     let kinds = ["novel", "essay", "poem", "play"];
     Value::from_serialize(&json!({
-        "year": mixed, "kind": kinds[mixed % 4], "city": format!("city-{}", mixed % 50), "price": (mixed % 997) as f64 / 4.0,
+        "year": mixed, "kind": kinds[mixed % 4], "city": format!("city-{}", mixed % 50),
+        "price": (mixed % 997) as f64 / 4.0,
         "title": format!("The book of number {at}, which has a title of some length"),
     }))
     .expect("JSON")

@@ -24,8 +24,8 @@ const DELTA_MAX: usize = 256;
 /// A live query over all members: returns the current result, and then what changes in it.
 ///
 /// Every change of a member is looked at, so the cost of a watch is proportional to the members' writes. It keeps the
-/// ids and revisions of its result in memory, and one thread for each member. If members may have common documents, each
-/// change costs a read of the document in all members.
+/// ids and revisions of its result in memory, and one thread for each member. If members may have common documents,
+/// each change costs a read of the document in all members.
 ///
 /// ```
 /// # use stemmadb::{Database, field};
