@@ -185,14 +185,13 @@ impl Copies {
         let was_single = matches!(held, None | Some(Held::Once(..)));
         let mut copies = match held {
             None => Vec::new(),
-            Some(Held::Once(of, known)) if of == number => match revision {
-                // The common case: a document that no other member has.
-                Some(revision) => return drop(self.revisions.insert(id, Held::Once(number, revision))),
-                None => {
-                    let _known: Revision = known;
-                    return;
+            // The common case: a document that no other member has.
+            Some(Held::Once(of, _)) if of == number => {
+                if let Some(revision) = revision {
+                    self.revisions.insert(id, Held::Once(number, revision));
                 }
-            },
+                return;
+            }
             Some(Held::Once(of, known)) => vec![(of, known)],
             Some(Held::Several(copies)) => copies,
         };

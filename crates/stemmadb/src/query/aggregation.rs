@@ -196,7 +196,7 @@ impl Aggregation {
     }
 
     fn rows_of(&self, snapshot: &Snapshot) -> Result<Vec<(Value, Object)>> {
-        self.finish(self.partial(snapshot)?)
+        self.finish(self.state(snapshot, false)?)
     }
 
     /// Whether the groups need more than counts and summaries of numbers by one path.

@@ -6,8 +6,8 @@ use std::collections::btree_map::Entry;
 use super::{Aggregation, Figure, Function, GROUPS_MAX};
 use crate::query::execute::Summary;
 use crate::query::execute::aggregate::{
-    CombinedGroup, FigurePath, MissingGroup, PathFigures, SummaryBuilder, canonical, combined_groups, summary_builder,
-    summary_builders,
+    CombinedGroup, FigurePath, MissingGroup, PathFigures, SummaryBuilder, canonical, combined_groups, sum_builder,
+    summary_builder, summary_builders,
 };
 use crate::query::language::{from_base64url, to_base64url};
 use crate::read::Snapshot;
@@ -85,8 +85,13 @@ impl Aggregation {
     /// # Errors
     /// As [`Aggregation::rows`], except that a sum may exceed the range of a double.
     pub fn partial(&self, snapshot: &Snapshot) -> Result<PartialAggregation> {
+        self.state(snapshot, true)
+    }
+
+    /// As [`Aggregation::partial`]. The extremes of summed numbers are needed by [`Aggregation::finish_summaries`] only.
+    pub(super) fn state(&self, snapshot: &Snapshot, needs_extremes: bool) -> Result<PartialAggregation> {
         let groups = match self.group_by.as_slice() {
-            [] => vec![self.total(snapshot)?],
+            [] => vec![self.total(snapshot, needs_extremes)?],
             _ if self.reads_documents() => self.groups_of_documents(snapshot)?,
             [path] => self.groups(snapshot, path)?,
             _ => return Err(Error::internal("groups by several paths read documents")),
@@ -105,6 +110,9 @@ impl Aggregation {
                 .with_hint("narrow the selector, or group by another path"));
         }
         let paths = self.paths();
+        if state.groups.values().any(|group| group.figures.len() != paths.len()) {
+            return Err(another_aggregation());
+        }
         let rows = state.groups.into_values().map(|group| self.row(group, &paths)).collect::<Result<Vec<_>>>()?;
         Ok(self.ordered(rows).into_iter().skip(self.skip).take(self.limit).collect())
     }
@@ -115,7 +123,10 @@ impl Aggregation {
     /// As [`Aggregation::finish`].
     pub fn finish_summaries(&self, state: PartialAggregation, path: &str) -> Result<Vec<(Value, Summary)>> {
         let at = self.paths().binary_search(&path).map_err(|_| Error::invalid("no figure is of this path"))?;
-        let summary = |group: CombinedGroup| Ok((group.key, group.figures[at].numbers.finish(path)?));
+        let summary = |group: CombinedGroup| {
+            let figures = group.figures.get(at).ok_or_else(another_aggregation)?;
+            Ok((group.key, figures.numbers.finish(path)?))
+        };
         state.groups.into_values().map(summary).collect()
     }
 
@@ -132,7 +143,7 @@ impl Aggregation {
         Ok(extreme.map(|(_, value)| value))
     }
 
-    fn total(&self, snapshot: &Snapshot) -> Result<CombinedGroup> {
+    fn total(&self, snapshot: &Snapshot, needs_extremes: bool) -> Result<CombinedGroup> {
         let find = || self.find(snapshot);
         let mut total = CombinedGroup { key: Value::Null, document_count: 0, figures: Vec::new() };
         if self.figures.iter().any(|(_, figure)| *figure == Figure::Count) {
@@ -151,7 +162,10 @@ impl Aggregation {
             };
             let mut figures = PathFigures::default();
             if has(&[Function::Sum, Function::Average]) {
-                figures.numbers = find().with_source(|source, query| summary_builder(source, query, path))?;
+                figures.numbers = find().with_source(|source, query| match needs_extremes {
+                    true => summary_builder(source, query, path),
+                    false => sum_builder(source, query, path),
+                })?;
             }
             if has(&[Function::Min]) {
                 figures.least = keyed(find().min(path)?)?;
@@ -194,6 +208,10 @@ impl Aggregation {
         let figure_paths: Vec<FigurePath<'_>> = self.paths().into_iter().map(figure_path).collect();
         self.find(snapshot).with_source(|source, query| combined_groups(source, query, &self.group_by, &figure_paths))
     }
+}
+
+fn another_aggregation() -> Error {
+    Error::invalid("the state is that of another aggregation")
 }
 
 impl CombinedGroup {

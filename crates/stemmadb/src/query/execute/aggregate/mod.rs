@@ -184,10 +184,17 @@ pub(in crate::query) fn summary_builder<S: QuerySource>(
 
 /// Sums the numbers at a path of the matching documents.
 pub(in crate::query) fn sum<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Number> {
+    total(&sum_builder(source, query, path)?.sum, path)
+}
+
+/// As [`summary_builder`], of which only the count and the sum are needed: finding the extremes may take longer.
+pub(in crate::query) fn sum_builder<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<SummaryBuilder> {
     let scan = Scan::open(source, &query.prepare_unordered()?, &ValuePath::parse(path)?)?;
     match scan.all_numbers()? {
-        Some((_, numbers)) => total(numbers.sum(), path),
-        None => total(&summarize(&scan)?.sum, path),
+        Some((_, numbers)) => {
+            Ok(SummaryBuilder { count: numbers.count(), sum: numbers.sum().clone(), ..SummaryBuilder::default() })
+        }
+        None => summarize(&scan),
     }
 }
 
