@@ -56,8 +56,6 @@ fn measure(mut call: impl FnMut() -> Result<()>) -> Result<[f64; 3]> {
     Ok([times[0], times[ROUNDS / 2], times[ROUNDS - 1]])
 }
 
-type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
-
 fn main() -> Result<()> {
     let whole = Database::in_memory();
     fill(&whole, 0..DOCUMENTS)?;
@@ -77,28 +75,22 @@ fn main() -> Result<()> {
     let prepared = whole.prepare(stemmadb::Query::new(novels()).sort_descending("year").limit(10))?;
     macro_rules! compare {
         ($name:literal, $db:ident => $call:expr) => {{
-            let one: Call<'_> = {
+            let one = measure(|| {
                 let $db = &whole;
-                Box::new(move || {
-                    black_box($call);
-                    Ok(())
-                })
-            };
-            let many: Call<'_> = {
+                black_box($call);
+                Ok(())
+            })?;
+            let disjoint = measure(|| {
                 let $db = &shards;
-                Box::new(move || {
-                    black_box($call);
-                    Ok(())
-                })
-            };
-            let open: Call<'_> = {
+                black_box($call);
+                Ok(())
+            })?;
+            let open = measure(|| {
                 let $db = &any;
-                Box::new(move || {
-                    black_box($call);
-                    Ok(())
-                })
-            };
-            report($name, [measure(one)?, measure(many)?, measure(open)?]);
+                black_box($call);
+                Ok(())
+            })?;
+            report($name, [one, disjoint, open]);
         }};
     }
     let mut at = 0;

@@ -27,7 +27,7 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn nodes_converge_to_acknowledged_writes_despite_faults() {
     let cluster = SimulatedCluster::new();
-    let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 200));
+    let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 120));
     let (mut all, mut traces) = (SimulationResult::default(), blake3::Hasher::new());
     for seed in first..first + count {
         let result = cluster.run(seed, InjectedBugs::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
