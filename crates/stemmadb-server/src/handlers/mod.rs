@@ -29,6 +29,7 @@ pub(crate) mod patch;
 pub(crate) mod prepared;
 pub(crate) mod replicate;
 mod restricted_listing;
+pub(crate) mod retention;
 pub(crate) mod rewrite;
 pub(crate) mod roles;
 mod row_parameters;

@@ -68,15 +68,17 @@ fn take_array(body: &mut Object, name: &str) -> Result<Vec<Value>> {
 }
 
 fn check_documents(documents: &[IncomingDocument]) -> Result<()> {
-    let mut ids = BTreeSet::new();
-    for id in documents.iter().filter_map(|document| document.id.as_deref()) {
+    let mut written = BTreeSet::new();
+    for document in documents {
+        let Some(id) = document.id.as_deref() else { continue };
         if id.starts_with("_local/") {
             return Err(Failure::bad_request(format!(
                 "{id} is a local document, which can't be part of a transaction"
             )));
         }
-        if !ids.insert(id) {
-            return Err(Failure::bad_request(format!("{id} is in `docs` twice")));
+        // Several branches of a document may be written together, which resolves a conflict.
+        if !written.insert((id, document.revision)) {
+            return Err(Failure::bad_request(format!("{id} is in `docs` twice, with the same revision")));
         }
     }
     Ok(())

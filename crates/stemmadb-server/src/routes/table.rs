@@ -16,8 +16,8 @@ use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, functions,
     introspection, keys, list, listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch,
-    prepared, replicate, rewrite, roles, server, session, show, token, topology, transact, triggers, unsupported,
-    update, updates, view, view_info, watch, wire,
+    prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact, triggers,
+    unsupported, update, updates, view, view_info, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -364,6 +364,11 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(GET "/{db}/_history/{doc}" Member introspection::history,
             "Returns all branches of a document's revision tree, and its stored revisions with their times.",
             returns("History").parameters(&[DOCUMENTS])),
+        route!(GET "/{db}/_retention" DatabaseAdmin retention::get,
+            "Returns how much of the past the database keeps, and the bytes that it takes.", returns("Retentions")),
+        route!(PUT "/{db}/_retention" DatabaseAdmin retention::put,
+            "Sets how much of the past is kept, of the database and of documents whose ids have a prefix.",
+            returns("Ok").body("RetentionChange")),
         route!(DELETE "/{db}/_prepared/{handle}" Member prepared::remove, "Removes a prepared query.", returns("Ok")),
     ]
 }

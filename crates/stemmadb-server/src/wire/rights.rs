@@ -63,6 +63,7 @@ routes! {
     ListIndexes "GET" "/{db}/_index",
     CreateIndex "POST" "/{db}/_index",
     History "GET" "/{db}/_history/{doc}",
+    PutRetention "PUT" "/{db}/_retention",
     Flush "POST" "/{db}/_ensure_full_commit",
     Find "POST" "/{db}/_find",
     Explain "POST" "/{db}/_explain",

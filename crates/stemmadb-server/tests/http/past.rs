@@ -77,3 +77,29 @@ fn views_are_read_as_of_a_sequence() {
         answers["results"].as_array().unwrap().iter().map(|result| result["rows"].as_array().unwrap().len()).collect();
     assert_eq!(counts, [1, 0]);
 }
+
+#[test]
+fn retention_is_read_and_set() {
+    let server = TestServer::new();
+    server.database("library", &[json!({"_id": "emma"})]);
+    let get = || server.get("/library/_retention").json();
+    assert_eq!((&get()["retention"], &get()["prefixes"], &get()["bytes"]), (&json!({}), &json!({}), &json!(0)));
+    let body = json!({"retention": {"revisions": 5}, "prefixes": {"session:": {}, "order:": {"everything": true}}});
+    assert_eq!(server.put("/library/_retention", &body).status, 200);
+    assert_eq!((&get()["retention"], &get()["prefixes"]), (&body["retention"], &body["prefixes"]));
+    // What the body does not have stays; null takes a prefix back.
+    assert_eq!(server.put("/library/_retention", &json!({"prefixes": {"order:": null}})).status, 200);
+    assert_eq!((&get()["retention"], &get()["prefixes"]), (&json!({"revisions": 5}), &json!({"session:": {}})));
+    for (body, reason) in [
+        (json!({"retention": {"years": 1}}), "malformed retention"),
+        (json!({"retention": 5}), "malformed retention"),
+        (json!({"prefixes": []}), "`prefixes` must be an object"),
+        (json!({"prefix": "a"}), "not `prefix`"),
+        (json!({"prefixes": {"": {}}}), "prefix"),
+    ] {
+        let refused = server.put("/library/_retention", &body);
+        assert_eq!(refused.status, 400, "{body}: {refused:?}");
+        assert!(refused.json()["reason"].as_str().unwrap().contains(reason), "{refused:?}");
+    }
+    assert_eq!(get()["retention"], json!({"revisions": 5}));
+}

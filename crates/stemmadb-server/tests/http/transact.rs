@@ -42,6 +42,40 @@ fn transaction_writes_and_deletes_atomically() {
 }
 
 #[test]
+fn conflict_is_resolved_in_one_transaction() {
+    let server = bank();
+    let own = rev(&server, "ann");
+    let foreign = json!({"_id": "ann", "_rev": "1-foreign", "balance": 7});
+    server.post("/bank/_bulk_docs", &json!({"docs": [foreign], "new_edits": false}));
+    let leaves = |server: &TestServer| {
+        let document = server.get("/bank/ann?conflicts=true").json();
+        (document["balance"].clone(), document["_conflicts"].as_array().map_or(0, Vec::len))
+    };
+    assert_eq!(leaves(&server).1, 1);
+    let (winner, loser) = match rev(&server, "ann") == own {
+        true => (own.as_str(), "1-foreign"),
+        false => ("1-foreign", own.as_str()),
+    };
+    let resolution = |loser: &str| {
+        json!({"docs": [
+            {"_id": "ann", "_rev": winner, "balance": 107},
+            {"_id": "ann", "_rev": loser, "_deleted": true},
+        ]})
+    };
+    // Nothing is written if one of the branches has changed.
+    let before = leaves(&server);
+    assert_eq!(transact(&server, &resolution("1-00000000000000000000000000000000")).status, 409);
+    assert_eq!(leaves(&server), before);
+    let resolved = transact(&server, &resolution(loser));
+    assert_eq!(resolved.status, 201, "{resolved:?}");
+    assert_eq!(leaves(&server), (json!(107), 0));
+    let rows = resolved.json()["docs"].as_array().unwrap().clone();
+    assert_eq!((rows.len(), rows[0]["rev"].as_str()), (2, Some(rev(&server, "ann").as_str())));
+    // The same branch twice is a mistake.
+    assert_eq!(transact(&server, &json!({"docs": [{"_id": "new"}, {"_id": "new", "n": 1}]})).status, 400);
+}
+
+#[test]
 fn one_conflict_aborts_the_transaction_and_all_are_reported() {
     let server = bank();
     let (ann, bob) = (rev(&server, "ann"), rev(&server, "bob"));

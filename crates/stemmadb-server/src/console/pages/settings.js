@@ -106,7 +106,8 @@ export function Settings({ database, who }) {
         ['Since', data.history.oldest_time_us ? time(data.history.oldest_time_us / 1000) : 'the beginning'],
         ['Pins', Object.keys(data.history.pins).join(', ') || 'none'],
       ]} />
-        <a href=${databaseAddress(database, 'time')}>Travel in time</a></section>
+        <div class="actions"><button onClick=${() => setDialog('retention')}>Retention …</button><a
+          href=${databaseAddress(database, 'time')}>Travel in time</a></div></section>
       ${
         data.info.backup &&
         html`<section class="panel"><h2>Continuous backup</h2><${List} facts=${[
@@ -134,5 +135,47 @@ export function Settings({ database, who }) {
         name="at" autocomplete="off" /><//>
     <//>`
     }
+    ${
+      dialog === 'retention' &&
+      html`<${FormDialog} title="Retention" action="Save" onClose=${() => setDialog()} submit=${async (form) => {
+        await ensureSession();
+        await ask('PUT', `${base}/_retention`, { body: { retention: retentionOf(form) } });
+        say('The retention is saved.');
+        load.reload();
+      }}>
+      <p>How much of the past is kept from now on. What a smaller retention does not cover is removed for good.</p>
+      <${Field} label="Keep"><select name="kind" autofocus>
+        ${Object.entries(KEPT).map(
+          ([kind, label]) =>
+            html`<option value=${kind} selected=${kind in load.data.history.retention}>${label}</option>`,
+        )}
+      </select><//>
+      <${Field} label="Number" hint="Of days, revisions or bytes."><input name="number" type="number" min="1" step="any"
+        value=${numberOf(load.data.history.retention)} /><//>
+    <//>`
+    }
     ${toast}`;
+}
+
+const KEPT = {
+  nothing: 'nothing',
+  seconds: 'the last days',
+  revisions: 'replaced revisions of each document',
+  bytes: 'bytes of history',
+  everything: 'everything',
+};
+const DAY = 86400;
+
+// The number that the form shows for a retention.
+function numberOf({ seconds, revisions, bytes }) {
+  return seconds === undefined ? (revisions ?? bytes ?? '') : seconds / DAY;
+}
+
+function retentionOf(form) {
+  const kind = form.get('kind');
+  if (kind === 'nothing') return {};
+  if (kind === 'everything') return { everything: true };
+  const number = Number(form.get('number'));
+  if (!(number > 0)) throw new Error('Enter a number above 0.');
+  return { [kind]: kind === 'seconds' ? Math.round(number * DAY) : Math.round(number) };
 }

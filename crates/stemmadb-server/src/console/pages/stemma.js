@@ -247,12 +247,12 @@ function Resolve({ leaves, history, database, id, written, chosen }) {
       const merged = taken.reduce((merged, { path, right }) => replaced(merged, path, right), winner);
       const docs = losing.map(({ rev }) => ({ _id: id, _rev: rev, _deleted: true }));
       if (taken.length > 0) docs.unshift(merged);
-      const answers = await ask('POST', `/${segment(database)}/_bulk_docs`, { text: stringify({ docs }) });
-      const failed = answers.find(({ error }) => error);
-      if (failed) throw new Error(`${failed.reason} Somebody wrote this document meanwhile: look at the tree again.`);
+      await ask('POST', `/${segment(database)}/_transact`, { text: stringify({ docs }) });
       written('The conflict is resolved.');
     } catch (error) {
-      setError(error);
+      const isLate = error.status === 409;
+      const late = 'Nothing was written: somebody wrote this document meanwhile. Look at the tree again.';
+      setError(isLate ? new Error(late) : error);
     }
     setBusy(false);
   };

@@ -107,20 +107,20 @@ pub(super) fn revert(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// Keeps a state readable; the result is its sequence.
 pub(super) fn pin(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::CreateIndex, None)?;
+    let served = call.open(RightsOf::PutRetention, None)?;
     let sequence = served.database().history().pin(call.text("name")?, call.point("at")?)?;
     Ok(call.reply(&sequence.get().into()))
 }
 
 pub(super) fn release(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::CreateIndex, None)?;
+    let served = call.open(RightsOf::PutRetention, None)?;
     served.database().history().release(call.text("name")?)?;
     Ok(call.reply(&Value::Null))
 }
 
 /// Sets how much of the past is kept, of the database or of the documents whose ids have a prefix.
 pub(super) fn keep(call: &Call<'_>) -> Result<Vec<u8>> {
-    let served = call.open(RightsOf::CreateIndex, None)?;
+    let served = call.open(RightsOf::PutRetention, None)?;
     let retention = match call.arguments.get("retention") {
         None | Some(Value::Null) => None,
         Some(retention) => Some(Retention::parse(retention)?),

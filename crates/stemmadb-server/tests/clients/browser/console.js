@@ -350,6 +350,12 @@ test('views, indexes, access and care of a database', async () => {
   await shows('main', 'Live', 'Segments', 'Durability');
   await button('Compact').click();
   await shows('.toast', 'compaction has begun');
+  await button('Retention …').click();
+  await field('Keep').selectOption('revisions');
+  await field('Number').fill('5');
+  await page.keyboard.press('Enter');
+  await until('it is saved', async () => (await ask('GET', 'books/_retention')).retention.revisions === 5);
+  await shows('main', '{"revisions":5}');
   await button('Branch …').click();
   await field('Name of the new database').fill('branched');
   await page.keyboard.press('Enter');
