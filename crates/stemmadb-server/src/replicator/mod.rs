@@ -3,8 +3,8 @@
 //! The library implements the replication protocol between two peers, and the crate `stemmadb-http` the peers over
 //! HTTP. This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the
 //! library blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is
-//! stored beside it ([`ReplicationState`]). [`Topologies`] run several replications together. All blocking waits go through a [`BlockingRuntime`], so that tests can run
-//! everything on one thread over a simulated network.
+//! stored beside it ([`ReplicationState`]). [`Topologies`] run several replications together. All blocking waits go
+//! through a [`BlockingRuntime`], so that tests can run everything on one thread over a simulated network.
 
 mod follow;
 mod jobs;

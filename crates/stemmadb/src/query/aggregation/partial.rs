@@ -88,7 +88,7 @@ impl Aggregation {
         self.state(snapshot, true)
     }
 
-    /// As [`Aggregation::partial`]. The extremes of summed numbers are needed by [`Aggregation::finish_summaries`] only.
+    /// As [`Aggregation::partial`]. Only [`Aggregation::finish_summaries`] needs the extremes of summed numbers.
     pub(super) fn state(&self, snapshot: &Snapshot, needs_extremes: bool) -> Result<PartialAggregation> {
         let groups = match self.group_by.as_slice() {
             [] => vec![self.total(snapshot, needs_extremes)?],
