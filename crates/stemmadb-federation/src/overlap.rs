@@ -112,9 +112,9 @@ impl Copies {
                 *view = MemberView::Missing;
             }
         }
-        for at in 0..members.len() {
+        for (at, view) in views.iter().enumerate() {
             // A copy of a member that does not answer does not take the place of others.
-            if matches!(views[at], MemberView::Missing) && self.sequences[at] > Sequence::ZERO {
+            if matches!(view, MemberView::Missing) && self.sequences[at] > Sequence::ZERO {
                 self.forget(at);
             }
         }

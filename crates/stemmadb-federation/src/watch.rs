@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use stemmadb::{Change, DeltaEvent, Document, DocumentId, Error, Query, Result, Revision, Selector, Sequence, Value};
@@ -125,12 +125,7 @@ impl FederatedWatch {
         loop {
             let arrival = match deadline {
                 None => self.arrivals.recv().ok(),
-                Some(deadline) => {
-                    match self.arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                        Ok(arrival) => Some(arrival),
-                        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-                    }
-                }
+                Some(deadline) => self.arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
             };
             let Some(arrival) = arrival else { return Ok(None) };
             let events = self.apply(arrival)?;

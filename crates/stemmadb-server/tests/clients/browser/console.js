@@ -351,7 +351,7 @@ test('views, indexes, access and care of a database', async () => {
   await button('Compact').click();
   await shows('.toast', 'compaction has begun');
   await button('Retention …').click();
-  await field('Keep').selectOption('revisions');
+  await page.locator('dialog select[name=kind]').selectOption('revisions');
   await field('Number').fill('5');
   await page.keyboard.press('Enter');
   await until('it is saved', async () => (await ask('GET', 'books/_retention')).retention.revisions === 5);
