@@ -16,7 +16,7 @@ use stemmadb::{
 use tokio::sync::Semaphore;
 
 use crate::auth::{Restriction, narrowed, readable};
-use crate::directory::ServedDatabase;
+use crate::directory::{ServedDatabase, check_plain_name};
 use crate::error::{Failure, library_error};
 use crate::writes::{Editing, WriteOptions, apply_edits, edit_optimistically};
 
@@ -53,11 +53,7 @@ impl Functions {
         I: DeserializeOwned,
         O: Serialize,
     {
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_name) {
-            let reason = format!("a function's name has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`");
-            return Err(Failure::bad_request(reason));
-        }
+        check_plain_name("a function", name, NAME_BYTES_MAX)?;
         let erased = move |context: &FunctionContext, input: Value| {
             let input = input.deserialize_into::<I>().map_err(|error| error.within("the function's input"))?;
             Value::from_serialize(&function(context, input)?)

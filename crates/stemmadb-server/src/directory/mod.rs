@@ -45,6 +45,7 @@ use memory::MemoryShare;
 use space::Reserve;
 
 pub use descriptors::raise_descriptor_limit;
+pub(crate) use name::check_plain_name;
 pub(crate) use served::{ServedDatabase, check_message_bytes};
 pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 

@@ -19,6 +19,21 @@ pub(super) fn is_of_system(name: &str) -> bool {
     SYSTEM_DATABASES.contains(&last_part(name))
 }
 
+/// Checks the name of `what`, such as "a trigger".
+///
+/// # Errors
+/// 400 if the name is empty or too long, or has other characters than letters, digits, `-`, `.` and `_`.
+pub(crate) fn check_plain_name(what: &str, name: &str, bytes_max: usize) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    match (1..=bytes_max).contains(&name.len()) && name.bytes().all(is_plain) {
+        true => Ok(()),
+        false => {
+            let reason = format!("{what}'s name has 1 to {bytes_max} letters, digits, `-`, `.` or `_`");
+            Err(Failure::bad_request(reason))
+        }
+    }
+}
+
 /// Checks a database's name by CouchDB's rules.
 ///
 /// # Errors

@@ -10,12 +10,16 @@ use crate::replicator::TopologyDefinition;
 
 /// `GET /_topology`
 pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
-    HttpResponse::json(StatusCode::OK, &json!({ "topologies": call.state.topologies.list() }))
+    let topologies = call.state.topologies.clone();
+    let listed = blocking(move || Ok(topologies.list())).await?;
+    HttpResponse::json(StatusCode::OK, &json!({ "topologies": listed }))
 }
 
 /// `GET /_topology/{name}`
 pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
-    HttpResponse::json(StatusCode::OK, &call.state.topologies.get(call.parameter("name")?)?)
+    let (topologies, name) = (call.state.topologies.clone(), call.parameter("name")?.to_owned());
+    let state = blocking(move || topologies.get(&name)).await?;
+    HttpResponse::json(StatusCode::OK, &state)
 }
 
 /// `PUT /_topology/{name}`

@@ -15,6 +15,7 @@ use stemmadb::replication::{ReplicationScope, Topology, TopologyEdge};
 
 use super::jobs::{Job, JobOwner, Jobs, now};
 use super::request::{Endpoint, ReplicationRequest};
+use crate::directory::check_plain_name;
 use crate::documents::format_rfc3339;
 use crate::error::{Failure, Result};
 use crate::settings::SettingStore;
@@ -233,7 +234,7 @@ impl Topologies {
     /// 400 if it is not valid; 403 if a host is not allowed; 503 if there are too many replications, or the definition
     /// can't be stored. The former definition then runs on.
     pub(crate) fn define(&self, name: &str, definition: TopologyDefinition) -> Result<()> {
-        check_name(name)?;
+        check_plain_name("a topology", name, NAME_BYTES_MAX)?;
         self.replace(&mut self.by_name.lock(), name, definition)
     }
 
@@ -367,15 +368,6 @@ fn edge_state(job: &Job) -> Json {
         "error": status.error,
         "retry_at": status.retry_at.map(format_rfc3339),
     })
-}
-
-fn check_name(name: &str) -> Result<()> {
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_name) {
-        let reason = format!("a topology's name has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`");
-        return Err(Failure::bad_request(reason));
-    }
-    Ok(())
 }
 
 fn no_topology() -> Failure {

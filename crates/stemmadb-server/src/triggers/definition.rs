@@ -7,7 +7,7 @@ use stemmadb::{Selector, Sequence, Value};
 
 use super::TriggerContext;
 use super::webhook::Secret;
-use crate::directory::ServedDatabase;
+use crate::directory::{ServedDatabase, check_plain_name};
 use crate::error::{Failure, Result};
 
 /// A trigger of a database.
@@ -60,10 +60,7 @@ impl TriggerDefinition {
     /// 400 with the reason; 403 if the host of its URL is not allowed.
     pub(super) fn check(&self, name: &str, context: &TriggerContext, served: &ServedDatabase) -> Result<()> {
         let refuse = |reason: String| Err(Failure::bad_request(reason));
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_name) {
-            return refuse(format!("a trigger's name has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`"));
-        }
+        check_plain_name("a trigger", name, NAME_BYTES_MAX)?;
         match (&self.url, &self.function) {
             (Some(url), None) => {
                 let uri = parse_url(url)?;
