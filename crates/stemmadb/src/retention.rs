@@ -45,13 +45,14 @@ impl Retention {
     /// Parses the form that [`Retention::to_value`] returns.
     ///
     /// # Errors
-    /// `Invalid` if it is malformed.
+    /// `Invalid` if it is malformed, or has any other member.
     pub fn parse(value: &Value) -> Result<Self> {
-        let malformed = || Error::invalid("malformed retention").with_hint(r#"{"seconds": 86400}, {"revisions": 5}"#);
-        match value.as_object() {
-            Some(_) => retention_from(value).map_err(|_| malformed()),
-            None => Err(malformed()),
-        }
+        let retention = value.as_object().and_then(|_| retention_from(value).ok());
+        // Members that are not the retention's own, as in `{"years": 1}`, must not mean that nothing is kept.
+        retention.filter(|retention| retention.to_value() == *value).ok_or_else(|| {
+            Error::invalid("malformed retention: one of `seconds`, `revisions`, `bytes`, `everything`, or an empty object")
+                .with_hint(r#"{"seconds": 86400}, {"revisions": 5}, {"everything": true}"#)
+        })
     }
 }
 
@@ -181,6 +182,23 @@ mod tests {
             }
         }
         assert!(HistoryRules::from_value(&Value::parse(br#"{"bytes": "x"}"#).unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_retention_with_other_members_is_malformed() {
+        for malformed in [
+            r#"{"years": 1}"#,
+            r#"{"seconds": 1, "years": 1}"#,
+            r#"{"seconds": 1, "revisions": 1}"#,
+            r#"{"seconds": -1}"#,
+            r#"{"revisions": 4294967296}"#,
+            r#"{"everything": false}"#,
+            r#"[]"#,
+            r#"null"#,
+        ] {
+            let error = Retention::parse(&Value::parse(malformed.as_bytes()).unwrap()).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{malformed}");
+        }
     }
 
     #[test]

@@ -30,23 +30,12 @@ fn json_of(retention: Retention) -> Json {
     retention.to_value().deserialize_into().unwrap_or_default()
 }
 
-/// Parses a retention. An unknown member is an error: without it, the retention would be that nothing is kept.
-fn parse(value: &Value) -> Result<Retention> {
-    let retention = Retention::parse(value)?;
-    let count = |value: &Value| value.as_object().map_or(0, Object::len);
-    if count(value) != count(&retention.to_value()) {
-        let reason = "malformed retention: give one of `seconds`, `revisions`, `bytes`, `everything`, or {}";
-        return Err(Failure::bad_request(reason));
-    }
-    Ok(retention)
-}
-
 /// `PUT /{db}/_retention`: sets what the body has, and leaves the rest.
 pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
     let Value::Object(mut body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
-    let retention = body.remove("retention").map(|retention| parse(&retention)).transpose()?;
+    let retention = body.remove("retention").map(|retention| Retention::parse(&retention)).transpose()?;
     let prefixes = match body.remove("prefixes") {
         None => Object::new(),
         Some(Value::Object(prefixes)) => prefixes,
@@ -57,7 +46,7 @@ pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
     }
     let of_prefix = |(prefix, retention): (&str, &Value)| match retention {
         Value::Null => Ok((prefix.to_owned(), None)),
-        retention => Ok((prefix.to_owned(), Some(parse(retention)?))),
+        retention => Ok((prefix.to_owned(), Some(Retention::parse(retention)?))),
     };
     let prefixes = prefixes.iter().map(of_prefix).collect::<Result<Vec<_>>>()?;
     let served = call.open_database().await?;
