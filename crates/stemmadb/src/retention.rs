@@ -50,8 +50,10 @@ impl Retention {
         let retention = value.as_object().and_then(|_| retention_from(value).ok());
         // Members that are not the retention's own, as in `{"years": 1}`, must not mean that nothing is kept.
         retention.filter(|retention| retention.to_value() == *value).ok_or_else(|| {
-            Error::invalid("malformed retention: one of `seconds`, `revisions`, `bytes`, `everything`, or an empty object")
-                .with_hint(r#"{"seconds": 86400}, {"revisions": 5}, {"everything": true}"#)
+            Error::invalid(
+                "malformed retention: one of `seconds`, `revisions`, `bytes`, `everything`, or an empty object",
+            )
+            .with_hint(r#"{"seconds": 86400}, {"revisions": 5}, {"everything": true}"#)
         })
     }
 }
