@@ -220,7 +220,8 @@ impl ByteStream {
         }
     }
 
-    /// Polls for a short time, then sleeps until bytes arrive or the deadline passes.
+    /// Polls for a short time, then sleeps until bytes arrive or the deadline passes. Returns bytes that are there
+    /// already also after the deadline.
     fn receive_until(&mut self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
         let socket = &self.socket;
         if let Some(result) = self.polling.poll(|| socket.receive(buffer, RecvFlags::DONTWAIT)) {
@@ -228,11 +229,17 @@ impl ByteStream {
         }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.set_read_timeout(left)?;
-            match self.socket.receive(buffer, RecvFlags::empty()) {
+            let received = match left.is_zero() {
+                true => self.socket.receive(buffer, RecvFlags::DONTWAIT),
+                false => {
+                    self.set_read_timeout(left)?;
+                    self.socket.receive(buffer, RecvFlags::empty())
+                }
+            };
+            match received {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && left.is_zero() => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
                 result => {
                     self.polling.note_received();

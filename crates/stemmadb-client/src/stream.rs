@@ -204,17 +204,19 @@ feed_filters!(RemoteSubscription);
 pub struct RemoteSubscription {
     stream: LongStream,
     arguments: Object,
-    /// The sequence of the last returned change.
+    /// The sequence of the last returned change, or one without matching changes in between.
     reached: Sequence,
+    /// Whether the server has sent, on this connection, every change that there was.
+    has_caught_up: bool,
 }
 
 impl RemoteSubscription {
     pub(crate) fn new(database: RemoteDatabase, since: Sequence) -> Self {
         let stream = LongStream::new(database, Operation::Subscribe);
-        RemoteSubscription { stream, arguments: Object::new(), reached: since }
+        RemoteSubscription { stream, arguments: Object::new(), reached: since, has_caught_up: false }
     }
 
-    /// The sequence of the last change that was returned, after which the feed continues.
+    /// The sequence up to which every matching change was returned. To continue after a restart, subscribe from here.
     pub fn reached(&self) -> Sequence {
         self.reached
     }
@@ -227,7 +229,9 @@ impl RemoteSubscription {
         self.next_until(never())
     }
 
-    /// As [`RemoteSubscription::next_change`]; `None` if there is none within `timeout`.
+    /// As [`RemoteSubscription::next_change`]; `None` if there is none within `timeout`. The changes that there were
+    /// when the subscription began, or reconnected, are returned whatever the timeout is, if the server answers within
+    /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
     ///
     /// # Errors
     /// Those of [`RemoteSubscription::next_change`].
@@ -238,6 +242,12 @@ impl RemoteSubscription {
     fn next_until(&mut self, deadline: Instant) -> Result<Option<Change>> {
         loop {
             if let Some(row) = self.stream.rows.pop_front() {
+                if let Some(sequence) = row.get("caught_up") {
+                    let sequence = sequence.as_u64().ok_or_else(|| missing_field("caught_up"))?;
+                    self.reached = Sequence::new(sequence.max(self.reached.get()));
+                    self.has_caught_up = true;
+                    continue;
+                }
                 let change = change(&self.stream.database.shared.factory, &row)?;
                 self.reached = change.sequence;
                 return Ok(Some(change));
@@ -245,8 +255,15 @@ impl RemoteSubscription {
             // The rows that arrived were returned, so the feed continues after the last one.
             self.arguments.insert("since", self.reached.get());
             let arguments = Value::Object(self.arguments.clone());
-            if let Received::Nothing = self.stream.receive(&arguments, deadline)? {
-                return Ok(None);
+            let mut received = self.stream.receive(&arguments, deadline)?;
+            if matches!(received, Received::Nothing) && !self.has_caught_up && self.stream.connection.is_some() {
+                let patient = deadline.max(self.stream.database.shared.deadline());
+                received = self.stream.receive(&arguments, patient)?;
+            }
+            match received {
+                Received::Nothing => return Ok(None),
+                Received::Connected => self.has_caught_up = false,
+                Received::Rows => {}
             }
         }
     }

@@ -22,6 +22,7 @@ conformance! {
     many_rows_are_streamed
     changes_are_returned_in_order
     subscriptions_follow_writes
+    changes_that_exist_are_returned_without_waiting
     live_queries_return_differences
     values_keep_their_types
     asynchronous_operations_are_the_same
@@ -202,6 +203,23 @@ fn subscriptions_follow_writes(db: &AnyDatabase) {
     let seen: Vec<_> = (0..50).map(|_| next(&mut feed)).collect();
     assert_eq!(seen.first().map(String::as_str), Some("00"));
     assert!(seen.is_sorted() && seen.len() == 50);
+}
+
+fn changes_that_exist_are_returned_without_waiting(db: &AnyDatabase) {
+    let edits = (0..1500).map(|n| insert(&format!("{n:04}"), json!({"n": n}))).collect();
+    assert!(db.bulk(edits).unwrap().iter().all(Result::is_ok));
+    let count = |mut feed: stemmadb_client::AnySubscription| {
+        let mut count = 0;
+        while feed.next_within(Duration::ZERO).unwrap().is_some() {
+            count += 1;
+        }
+        (count, feed.reached())
+    };
+    let newest = db.sequence().unwrap();
+    assert_eq!(count(db.subscribe(Sequence::ZERO)), (1500, newest));
+    // Changes that do not match are skipped.
+    assert_eq!(count(db.subscribe(Sequence::ZERO).selector(&field("n").eq(3)).unwrap()), (1, newest));
+    assert_eq!(count(db.subscribe(newest)), (0, newest));
 }
 
 fn live_queries_return_differences(db: &AnyDatabase) {

@@ -67,6 +67,14 @@ impl AnySubscription {
             AnySubscription::Remote(feed) => feed.next_within(timeout),
         }
     }
+
+    /// The sequence up to which every matching change was returned. To continue after a restart, subscribe from here.
+    pub fn reached(&self) -> Sequence {
+        match self {
+            AnySubscription::Embedded(feed) => feed.reached(),
+            AnySubscription::Remote(feed) => feed.reached(),
+        }
+    }
 }
 
 /// A subscription to messages of either database.

@@ -126,7 +126,8 @@ impl Heartbeat {
     }
 }
 
-/// Streams the changes after a sequence, and then each new one, until it is cancelled.
+/// Streams the changes after a sequence, and then each new one, until it is cancelled. After those that there were, a
+/// row says so: a client that does not want to wait knows that it has them all.
 pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
     let (served, restriction) = call.open_restricted(RightsOf::Changes, None)?;
     let mut subscription = served.database().subscribe(since(call)?).documents(call.flag("documents"));
@@ -142,11 +143,18 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
     call.release_reading();
     let mut rows = RowStream::new(call);
     let mut heartbeat = Heartbeat::new();
+    let mut has_caught_up = false;
     loop {
-        let next = subscription.next_within(STREAM_CHECK)?;
+        let next = subscription.next_within(if has_caught_up { STREAM_CHECK } else { Duration::ZERO })?;
         heartbeat.check(call, &served, RightsOf::Changes, restriction.as_ref())?;
-        let Some(change) = next else { continue };
-        rows.add_value(&change_value(&served, &change, restriction.as_ref())?)?;
+        match next {
+            Some(change) => rows.add_value(&change_value(&served, &change, restriction.as_ref())?)?,
+            None if has_caught_up => continue,
+            None => {
+                has_caught_up = true;
+                rows.add_value(&object([("caught_up", subscription.reached().get().into())]))?;
+            }
+        }
         // What is there already is sent together.
         while let Some(change) = subscription.next_within(Duration::ZERO)? {
             rows.add_value(&change_value(&served, &change, restriction.as_ref())?)?;
