@@ -142,13 +142,12 @@ fn text_of(lines: &[Arc<LogLine>], feed: FeedMode) -> Vec<u8> {
 
 /// Appends a line as a JSON object.
 fn write_line(line: &LogLine, out: &mut Vec<u8>) {
-    let LogLine { number, time_us, level, target, members } = line;
-    let time = format_rfc3339_us(*time_us);
+    let (number, time, level) = (line.number, format_rfc3339_us(line.time_us), line.level());
     out.extend_from_slice(
         format!("{{\"seq\":{number},\"time\":\"{time}\",\"level\":\"{level}\",\"target\":").as_bytes(),
     );
-    write_string(out, target);
+    write_string(out, line.target());
     out.push(b',');
-    out.extend_from_slice(members.as_bytes());
+    line.write_members(out);
     out.push(b'}');
 }

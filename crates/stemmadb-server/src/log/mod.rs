@@ -121,10 +121,10 @@ impl Log {
         let (queue, level) = (LogQueue::default(), self.level.filter());
         let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(queue.clone());
         let installed = match self.format {
-            Format::Text => tracing::subscriber::set_global_default(lines.finish().with(RecentLayer)),
+            Format::Text => tracing::subscriber::set_global_default(lines.finish().with(RecentLayer(recent_lines()))),
             Format::Json => {
                 let lines = lines.json().flatten_event(true).finish();
-                tracing::subscriber::set_global_default(lines.with(RecentLayer))
+                tracing::subscriber::set_global_default(lines.with(RecentLayer(recent_lines())))
             }
         };
         installed.map_err(|error| Failure::internal(error.to_string()))?;

@@ -2,16 +2,20 @@
 //!
 //! A process has one log, so it has one such list. The list is limited in bytes; the oldest lines leave first. Numbers
 //! of lines are consecutive. They begin with the time of the process's start, so that they ascend over restarts too.
+//!
+//! Every request writes a line and almost none is read, so values are copied as they are, and become JSON when they are
+//! read.
 
 use std::collections::VecDeque;
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::watch;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
 use super::Level;
@@ -28,11 +32,9 @@ pub(crate) struct LogLine {
     pub(crate) number: u64,
     /// The time in microseconds since 1970.
     pub(crate) time_us: u64,
-    pub(crate) level: tracing::Level,
-    /// The part of the server that wrote the line.
-    pub(crate) target: &'static str,
-    /// The members `message` and `fields` of a JSON object, as text.
-    pub(crate) members: Box<str>,
+    /// The level, the part of the server that wrote the line, and the names of its fields.
+    metadata: &'static Metadata<'static>,
+    values: Values,
 }
 
 /// The last lines of the log.
@@ -74,7 +76,7 @@ impl RecentLines {
     /// The last `limit` lines after number `since` that are at least as severe as `level`, oldest first.
     pub(crate) fn last(&self, since: u64, level: Level, limit: usize) -> Vec<Arc<LogLine>> {
         let (kept, filter) = (self.kept.lock(), level.filter());
-        let lines = kept.after(since).rev().filter(|line| line.level <= filter).take(limit);
+        let lines = kept.after(since).rev().filter(|line| line.level() <= filter).take(limit);
         let mut lines: Vec<_> = lines.cloned().collect();
         lines.reverse();
         lines
@@ -84,7 +86,7 @@ impl RecentLines {
     /// that is known.
     pub(crate) fn next(&self, since: u64, level: Level, limit: usize) -> (Vec<Arc<LogLine>>, u64) {
         let (kept, filter) = (self.kept.lock(), level.filter());
-        let lines: Vec<_> = kept.after(since).filter(|line| line.level <= filter).take(limit).cloned().collect();
+        let lines: Vec<_> = kept.after(since).filter(|line| line.level() <= filter).take(limit).cloned().collect();
         let known = match lines.last() {
             Some(last) if lines.len() == limit => last.number,
             _ => since.max(kept.next - 1),
@@ -97,10 +99,10 @@ impl RecentLines {
         self.kept.lock().next - 1
     }
 
-    fn push(&self, level: tracing::Level, target: &'static str, members: Box<str>) {
+    fn push(&self, metadata: &'static Metadata<'static>, values: Values) {
         let mut kept = self.kept.lock();
         let number = kept.next;
-        kept.push(LogLine { number, time_us: now_us(), level, target, members });
+        kept.push(LogLine { number, time_us: now_us(), metadata, values });
         drop(kept);
         if self.newest.receiver_count() > 0 {
             self.newest.send_replace(number);
@@ -128,106 +130,158 @@ impl KeptLines {
 }
 
 impl LogLine {
+    pub(crate) fn level(&self) -> tracing::Level {
+        *self.metadata.level()
+    }
+
+    /// The part of the server that wrote the line.
+    pub(crate) fn target(&self) -> &'static str {
+        self.metadata.target()
+    }
+
+    /// Appends the members `message` and `fields` of a JSON object.
+    pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
+        let (mut message, mut fields) = ("", Vec::new());
+        for (index, value) in self.values.iter() {
+            let name = self.metadata.fields().iter().nth(index).map_or("", |field| field.name());
+            match value {
+                FieldValue::Text(text) if name == MESSAGE => message = text,
+                value => {
+                    write_json(&mut fields, name);
+                    fields.push(b':');
+                    write_json(&mut fields, value);
+                    fields.push(b',');
+                }
+            }
+        }
+        fields.pop();
+        out.extend_from_slice(b"\"message\":");
+        write_json(out, message);
+        out.extend_from_slice(b",\"fields\":{");
+        out.extend_from_slice(&fields);
+        out.push(b'}');
+    }
+
     fn size(&self) -> usize {
-        LINE_OVERHEAD + self.members.len()
+        LINE_OVERHEAD + self.values.0.capacity()
     }
 }
 
-/// Adds each line of the log to [`recent_lines`].
-pub(super) struct RecentLayer;
-
-impl<S: Subscriber> Layer<S> for RecentLayer {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let metadata = event.metadata();
-        let mut members = Members { message: String::new(), fields: Vec::with_capacity(256) };
-        event.record(&mut members);
-        recent_lines().push(*metadata.level(), metadata.target(), members.finish());
-    }
-}
-
-/// Collects the message and the fields of a line.
-struct Members {
-    message: String,
-    /// The members of the object `fields`, each followed by a comma.
-    fields: Vec<u8>,
-}
-
-impl Members {
-    fn finish(mut self) -> Box<str> {
-        self.fields.pop();
-        let mut text = Vec::with_capacity(self.message.len() + self.fields.len() + 32);
-        text.extend_from_slice(b"\"message\":");
-        write_json(&mut text, cut(&self.message));
-        text.extend_from_slice(b",\"fields\":{");
-        text.extend_from_slice(&self.fields);
-        text.push(b'}');
-        // JSON of strings is valid UTF-8.
-        String::from_utf8(text).unwrap_or_default().into_boxed_str()
-    }
-
-    fn field(&mut self, field: &Field, value: impl serde::Serialize) {
-        write_json(&mut self.fields, field.name());
-        self.fields.push(b':');
-        write_json(&mut self.fields, value);
-        self.fields.push(b',');
-    }
-}
-
-fn write_json(out: &mut Vec<u8>, value: impl serde::Serialize) {
+fn write_json(out: &mut Vec<u8>, value: impl Serialize) {
     // Writing to memory can't fail, and neither can strings and numbers.
     serde_json::to_writer(out, &value).ok();
 }
 
-/// The beginning of a long text.
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+/// Adds each line of the log to a list.
+pub(super) struct RecentLayer(pub(super) &'static RecentLines);
+
+impl<S: Subscriber> Layer<S> for RecentLayer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut values = Values(Vec::with_capacity(VALUES_CAPACITY));
+        event.record(&mut values);
+        self.0.push(event.metadata(), values);
+    }
 }
 
-impl Visit for Members {
+/// The name of the field with the message of a line.
+const MESSAGE: &str = "message";
+/// The initial capacity of a line's values: enough for a request.
+const VALUES_CAPACITY: usize = 192;
+
+/// The values of a line: for each one, the index of its field, its kind, and its bytes.
+struct Values(Vec<u8>);
+
+/// The value of a field.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum FieldValue<'a> {
+    Flag(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text(&'a str),
+}
+
+impl Values {
+    fn push(&mut self, field: &Field, kind: u8, bytes: &[u8]) {
+        // An event has at most 32 fields.
+        self.0.extend_from_slice(&[field.index() as u8, kind]);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, FieldValue<'_>)> {
+        let mut rest = self.0.as_slice();
+        std::iter::from_fn(move || {
+            let ([index, kind], bytes) = rest.split_first_chunk()?;
+            let (number, after) = bytes.split_first_chunk::<8>()?;
+            rest = after;
+            let value = match kind {
+                b'b' => FieldValue::Flag(number[0] != 0),
+                b'u' => FieldValue::Unsigned(u64::from_le_bytes(*number)),
+                b'i' => FieldValue::Signed(i64::from_le_bytes(*number)),
+                b'f' => FieldValue::Float(f64::from_le_bytes(*number)),
+                _ => {
+                    let (text, after) = after.split_at_checked(u64::from_le_bytes(*number) as usize)?;
+                    rest = after;
+                    FieldValue::Text(std::str::from_utf8(text).unwrap_or_default())
+                }
+            };
+            Some((usize::from(*index), value))
+        })
+    }
+}
+
+impl Visit for Values {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" {
-            // Writing to a string can't fail.
-            write!(self.message, "{value:?}").ok();
-        } else {
-            self.record_str(field, &format!("{value:?}"));
-        }
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => self.message.push_str(value),
-            _ => self.field(field, cut(value)),
-        }
+        let text = &value[..value.floor_char_boundary(TEXT_BYTES_MAX)];
+        self.push(field, b's', &(text.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(text.as_bytes());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.field(field, value);
+        self.push(field, b'f', &value.to_le_bytes());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.field(field, value);
+        self.push(field, b'i', &value.to_le_bytes());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.field(field, value);
+        self.push(field, b'u', &value.to_le_bytes());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.field(field, value);
+        self.push(field, b'b', &u64::from(value).to_le_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
     use super::*;
 
-    fn filled(count: u64, length: usize) -> RecentLines {
-        let recent = RecentLines::starting_at(100);
-        for number in 0..count {
-            let level = if number % 10 == 0 { tracing::Level::WARN } else { tracing::Level::INFO };
-            recent.push(level, "test", format!("{number:0length$}").into());
-        }
+    /// A list to which `write` writes lines.
+    fn written(write: impl FnOnce()) -> &'static RecentLines {
+        let recent: &'static RecentLines = Box::leak(Box::new(RecentLines::starting_at(100)));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(RecentLayer(recent)), write);
         recent
+    }
+
+    fn filled(count: u64, length: usize) -> &'static RecentLines {
+        written(|| {
+            for number in 0..count {
+                let text = "x".repeat(length);
+                match number % 10 == 0 {
+                    true => tracing::warn!(number, text),
+                    false => tracing::info!(number, text),
+                }
+            }
+        })
     }
 
     fn numbers(lines: &[Arc<LogLine>]) -> Vec<u64> {
@@ -256,14 +310,16 @@ mod tests {
         assert_eq!((numbers(&lines), known), (vec![120, 130, 140], 149));
         let mut newest = recent.newest();
         assert!(recent.next(known, Level::Debug, 1).0.is_empty() && !newest.has_changed().unwrap());
-        recent.push(tracing::Level::ERROR, "test", "".into());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(RecentLayer(recent)), || {
+            tracing::error!("the disk is on fire");
+        });
         assert_eq!(*newest.borrow_and_update(), 150);
         assert_eq!(numbers(&recent.next(known, Level::Error, 1).0), [150]);
     }
 
     #[test]
     fn memory_is_bounded_and_oldest_lines_leave_first() {
-        let recent = filled(3_000, 10_000);
+        let recent = filled(3_000, 7_000);
         let kept = recent.kept.lock();
         assert!(kept.byte_count <= KEPT_BYTES_MAX && kept.lines.len() > 300, "{} lines", kept.lines.len());
         assert_eq!(kept.byte_count, kept.lines.iter().map(|line| line.size()).sum::<usize>());
@@ -272,22 +328,24 @@ mod tests {
 
     #[test]
     fn messages_and_fields_become_json() {
-        use tracing_subscriber::layer::SubscriberExt;
-        // The list is the process's: other tests may add lines.
-        let since = recent_lines().newest_number();
-        let subscriber = tracing_subscriber::registry().with(RecentLayer);
         let long = "ä".repeat(TEXT_BYTES_MAX);
-        tracing::subscriber::with_default(subscriber, || {
+        let recent = written(|| {
             let nothing: Option<&str> = None;
-            tracing::warn!(target: "recent", status = 200_u16, ms = 1.5, ok = true, nothing, "\"{}\"\n", "done");
+            let (ms, ok) = (1.5, true);
+            tracing::warn!(target: "recent", status = 200_u16, left = -1, ms, ok, nothing, "\"{}\"\n", "done");
             tracing::info!(target: "recent", text = "a \"b\"\u{1}", debug = ?Some(1), long);
         });
-        let lines = recent_lines().last(since, Level::Debug, usize::MAX);
-        let lines: Vec<_> = lines.iter().filter(|line| line.target == "recent").collect();
-        let parsed = |at: usize| serde_json::from_str::<serde_json::Value>(&format!("{{{}}}", lines[at].members));
-        let first = serde_json::json!({"message": "\"done\"\n", "fields": {"status": 200, "ms": 1.5, "ok": true}});
-        assert_eq!(parsed(0).unwrap(), first);
-        let second = parsed(1).unwrap();
+        let lines = recent.last(0, Level::Debug, usize::MAX);
+        let parsed = |line: &LogLine| {
+            let mut text = b"{".to_vec();
+            line.write_members(&mut text);
+            text.push(b'}');
+            serde_json::from_slice::<serde_json::Value>(&text).unwrap()
+        };
+        let fields = serde_json::json!({"status": 200, "left": -1, "ms": 1.5, "ok": true});
+        assert_eq!(parsed(&lines[0]), serde_json::json!({"message": "\"done\"\n", "fields": fields}));
+        assert_eq!((lines[0].target(), lines[0].level()), ("recent", tracing::Level::WARN));
+        let second = parsed(&lines[1]);
         assert_eq!((&second["message"], &second["fields"]["text"]), (&"".into(), &"a \"b\"\u{1}".into()));
         assert_eq!(second["fields"]["debug"], "Some(1)");
         assert_eq!(second["fields"]["long"].as_str().unwrap().len(), TEXT_BYTES_MAX);
