@@ -1,6 +1,6 @@
 // A builder of queries: rows of field, operator and value beside the text of the query. Each writes the other one.
 
-import { html, useEffect, useRef, useState } from '../lib/dom.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../lib/dom.js';
 import { topValues } from '../lib/fields.js';
 import { isObject, parse, stringify } from '../lib/json.js';
 import { isComplete, OPERATORS, readQuery, typesOf, writeQuery } from '../lib/mango.js';
@@ -45,7 +45,8 @@ export function Builder({ id, database, text, fields, onChange, onRun }) {
   const written = useRef();
   const focused = useRef();
 
-  useEffect(() => {
+  // Before the next key, whose change would be lost otherwise.
+  useLayoutEffect(() => {
     if (text === written.current) return;
     const query = queryOf(text);
     setReadable(query !== null);
@@ -54,7 +55,7 @@ export function Builder({ id, database, text, fields, onChange, onRun }) {
     setBuilt(read(query));
   }, [text]);
   // After a row was added or removed.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (focused.current) box.current.querySelector(focused.current)?.focus();
     focused.current = undefined;
   }, [built]);
@@ -87,7 +88,7 @@ export function Builder({ id, database, text, fields, onChange, onRun }) {
   return html`<form id=${id} class="builder" aria-label="Query builder" ref=${box} onSubmit=${submit}>
     <${FieldList} id="builder-fields" fields=${fields} />
     <${FieldList} id="builder-sort-fields" fields=${plain} />
-    ${!isReadable && html`<${Note} kind="warn">The text is not a query at the moment. Correct it to use the builder.<//>`}
+    ${!isReadable && html`<${Note} kind="warn">The text is not a query. Correct it to use the builder.<//>`}
     <fieldset disabled=${!isReadable}>
       <ol aria-label="Conditions">${rows.map(
         (row, at) => html`<${Condition} key=${row.key} row=${row} at=${at + 1} database=${database} fields=${fields}
@@ -95,7 +96,10 @@ export function Builder({ id, database, text, fields, onChange, onRun }) {
       )}</ol>
       <div class="row"><button type="button" data-add="rows"
         onClick=${() => add('rows', { path: '', operator: '$eq', type: 'text', text: '' })}><${Icon} name="plus" />Add condition</button>
-        ${others.length > 0 && html`<span class="soft">Only in the text: <span class="mono">${others.join(', ')}</span></span>`}</div>
+        ${
+          others.length > 0 &&
+          html`<span class="soft">Only in the text: <span class="mono">${others.join(', ')}</span></span>`
+        }</div>
       ${
         sort &&
         html`<ol aria-label="Sort order">${sort.map(

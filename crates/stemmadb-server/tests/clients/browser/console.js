@@ -256,11 +256,8 @@ test('a query is built from rows, and simple text becomes rows', async () => {
   await focuses('Field of condition 1');
   await until('fields complete it', () => page.evaluate(() => [...document.activeElement.list.options].some(({ value }) => value === 'author')));
   await page.keyboard.type('author');
-  // The list of the input takes a key itself.
-  await until('the value is reached', async () => {
-    await page.keyboard.press('Tab');
-    return page.evaluate(() => document.activeElement.getAttribute('aria-label') === 'Value of condition 1');
-  });
+  for (let tabs = 0; tabs < 3; tabs += 1) await page.keyboard.press('Tab');
+  await focuses('Value of condition 1');
   await until('values complete it', () => page.evaluate(() => [...document.activeElement.list.options].some(({ value }) => value === 'Austen')));
   await page.keyboard.type('Austen');
   await button('Add condition').focus();
@@ -304,7 +301,7 @@ test('a query is built from rows, and simple text becomes rows', async () => {
   await button('Run the query').click();
   await until('it is run', async () => (await main('.table-box tbody tr').count()) > 0 && (await page.locator('main [role=alert]').count()) === 0);
   await editor().fill('{"selector": ');
-  await shows('.builder', 'The text is not a query at the moment');
+  await shows('.builder', 'The text is not a query. Correct it');
   assert.equal(await button('Add condition').isDisabled(), true);
   await editor().fill('{"selector": {"$and": [{"year": 1}, {"year": {"$gt": 0}}]}, "limit": 3}');
   await until('there are two rows', async () => (await page.locator('.builder .condition').count()) === 2);
@@ -315,7 +312,7 @@ test('a query is built from rows, and simple text becomes rows', async () => {
 });
 
 test('hostile names of fields are names in the builder', async () => {
-  const plain = ['$where', 'constructor', '<img src=x onerror="window.owned=1">', '"},{"x":"', ' ', 'toString'];
+  const plain = ['$where', 'constructor', '<img src=x onerror="owned=1">', '"},{"x":"', ' ', 'toString'];
   // The paths of names with dots, backslashes and brackets have backslashes. Names in front can't begin with `_`.
   const members = new Map([...plain.map((name) => [name, { [name]: 'hostile' }]), ['a\\.b', { 'a.b': 'hostile' }], ['c\\\\d', { 'c\\d': 'hostile' }],
     ['e\\[]', { 'e[]': 'hostile' }], ['o.__proto__', { o: { ['__proto__']: 'hostile' } }], ['o.$gt', { o: { $gt: 'hostile' } }]]);
