@@ -505,9 +505,7 @@ pub(crate) async fn serve(
     for (name, value) in cors {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
-    // The chunks of a feed are sent at once, and uncompressed.
-    if accepts_gzip && !matches!(record.route, "/{db}/_changes" | "/_db_updates" | "/{db}/_watch" | "/{db}/_subscribe")
-    {
+    if accepts_gzip && !record.is_streamed {
         answer = answer.compressed();
     }
     // Without this header a pooled connection would be closed while the client sends its next request.
@@ -584,6 +582,7 @@ async fn handle_once(
     };
     let route = &endpoint.route;
     record.route = route.path;
+    record.is_streamed = endpoint.is_streamed();
     // A request to log in or out may carry an old session, which must not affect it.
     let identity = match (route.path, &parts.method) {
         ("/_session", &Method::POST | &Method::DELETE) => Identity::anonymous(),

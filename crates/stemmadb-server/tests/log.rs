@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "the other tests' client, of which this needs a part")]
 mod client;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -133,11 +133,28 @@ fn log_has_every_request_and_no_secret() {
     for id in &ids {
         written.request(id);
     }
-    assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len(), "ids are unique");
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "ids are unique");
+    let kept_text = server.get("/_log?limit=1000000").text;
     drop((server, logging));
     let text = written.text();
     let secrets = ["hush", "secret", cookie.split('=').nth(1).unwrap(), &token, &signed];
     let reported: Vec<_> = text.lines().filter(|line| secrets.iter().any(|secret| line.contains(secret))).collect();
     assert!(reported.is_empty(), "{} lines with secrets: {:#?}", reported.len(), &reported[..reported.len().min(5)]);
     assert!(!text.contains(&basic("admin", "secret")["Basic ".len()..]));
+
+    // `_log` has the last of the same lines.
+    let identity = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
+        json!([line["level"], line["target"], fields["id"], fields["status"], fields["ms"], fields["bytes"]])
+            .to_string()
+    };
+    let written: BTreeSet<_> = text.lines().map(identity).collect();
+    let kept: Vec<_> = kept_text.lines().map(identity).collect();
+    assert!(kept.len() > 500, "{} lines", kept.len());
+    let others: Vec<_> = kept.iter().filter(|line| !written.contains(*line)).collect();
+    assert!(others.is_empty(), "lines that only `_log` has: {others:#?}");
+    for secret in &secrets {
+        assert!(!kept_text.contains(secret), "{secret} is in `_log`");
+    }
 }

@@ -23,6 +23,8 @@ pub(crate) struct RequestRecord {
     /// The request id in the response header and in the log.
     pub(crate) id: String,
     pub(crate) route: &'static str,
+    /// Whether the response may be a feed, whose chunks are sent at once and uncompressed.
+    pub(crate) is_streamed: bool,
     /// The authenticated user.
     pub(crate) user: Option<String>,
     /// The trace of another program that the request belongs to.
@@ -62,6 +64,7 @@ impl RequestRecord {
         RequestRecord {
             id,
             route: NO_ROUTE,
+            is_streamed: false,
             user: None,
             trace: None,
             running: None,

@@ -30,6 +30,7 @@ import { Tokens } from './pages/tokens.js';
 import { Roles } from './pages/roles.js';
 import { Tasks } from './pages/tasks.js';
 import { Metrics } from './pages/metrics.js';
+import { Log } from './pages/log.js';
 
 // The pages of a database: name, title, icon, component.
 const OF_DATABASE = [
@@ -49,6 +50,7 @@ const OF_ADMIN = [
   ['roles', 'Roles', 'roles', Roles],
   ['tokens', 'Tokens', 'tokens', Tokens],
   ['tasks', 'Tasks and backups', 'tasks', Tasks],
+  ['log', 'Log', 'log', Log],
 ];
 const METRICS = ['metrics', 'Metrics', 'metrics', Metrics];
 

@@ -18,6 +18,7 @@ pub(crate) mod keys;
 pub(crate) mod list;
 pub(crate) mod listing;
 pub(crate) mod local_docs;
+pub(crate) mod log;
 pub(crate) mod mango;
 pub(crate) mod mango_index;
 pub(crate) mod messages;

@@ -4,14 +4,18 @@
 //! claimed name. They contain nothing else that clients send, so no password, cookie or token can get into the log.
 
 mod queue;
+mod recent;
 
 use std::io::Write;
 use std::str::FromStr;
 
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::error::{Failure, Result};
 use queue::{LogQueue, LogWriterThread};
+use recent::RecentLayer;
+pub(crate) use recent::{LogLine, recent_lines};
 
 /// The level and format of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,6 +62,19 @@ const LEVELS: [(&str, Level); 5] = [
 ];
 const FORMATS: [(&str, Format); 2] = [("text", Format::Text), ("json", Format::Json)];
 
+impl Level {
+    /// The filter that lets lines of this level and more severe ones pass.
+    fn filter(self) -> LevelFilter {
+        match self {
+            Level::Off => LevelFilter::OFF,
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+        }
+    }
+}
+
 impl FromStr for Level {
     type Err = ();
 
@@ -98,18 +115,17 @@ impl Log {
     /// # Errors
     /// 500 if a logger is already installed.
     pub fn install(self, writer: impl Write + Send + 'static) -> Result<Logging> {
-        let level = match self.level {
-            Level::Off => return Ok(Logging { _writing: None }),
-            Level::Error => LevelFilter::ERROR,
-            Level::Warn => LevelFilter::WARN,
-            Level::Info => LevelFilter::INFO,
-            Level::Debug => LevelFilter::DEBUG,
-        };
-        let queue = LogQueue::default();
+        if self.level == Level::Off {
+            return Ok(Logging { _writing: None });
+        }
+        let (queue, level) = (LogQueue::default(), self.level.filter());
         let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(queue.clone());
         let installed = match self.format {
-            Format::Text => tracing::subscriber::set_global_default(lines.finish()),
-            Format::Json => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
+            Format::Text => tracing::subscriber::set_global_default(lines.finish().with(RecentLayer(recent_lines()))),
+            Format::Json => {
+                let lines = lines.json().flatten_event(true).finish();
+                tracing::subscriber::set_global_default(lines.with(RecentLayer(recent_lines())))
+            }
         };
         installed.map_err(|error| Failure::internal(error.to_string()))?;
         let writing =

@@ -133,6 +133,20 @@ mod tests {
     }
 
     #[test]
+    fn routes_that_can_return_events_are_streamed() {
+        let of_events = |endpoint: &&Endpoint| {
+            let media = endpoint.operation.responses.iter().flatten();
+            media.into_iter().any(|media| media.kind == "text/event-stream")
+        };
+        let paths = |endpoints: Vec<&Endpoint>| {
+            endpoints.iter().map(|endpoint| (endpoint.route.method.clone(), endpoint.route.path)).collect::<Vec<_>>()
+        };
+        let streamed = paths(endpoints().iter().filter(|endpoint| endpoint.is_streamed()).collect());
+        assert_eq!(streamed, paths(endpoints().iter().filter(of_events).collect()));
+        assert!(streamed.len() >= 6 && !streamed.iter().any(|(_, path)| path.ends_with("_find")), "{streamed:?}");
+    }
+
+    #[test]
     fn literals_win_over_parameters() {
         assert_eq!(matched_path(Method::GET, "/"), "/");
         assert_eq!(matched_path(Method::HEAD, "/_up"), "/_up");

@@ -35,6 +35,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether responses may be feeds, whose chunks are sent at once and uncompressed.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.operation.is_streamed
+    }
+
     /// Checks that the request has no parameter that the route does not have, unless it is a route of CouchDB.
     ///
     /// # Errors

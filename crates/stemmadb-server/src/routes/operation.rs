@@ -6,6 +6,8 @@ pub(super) struct Operation {
     pub(super) parameters: &'static [&'static [Parameter]],
     /// Whether other parameters are an error. CouchDB ignores them, so its routes do as well.
     pub(super) refuses_unknown: bool,
+    /// Whether responses may be feeds, whose chunks are sent at once and uncompressed.
+    pub(super) is_streamed: bool,
     pub(super) body: Option<RequestBody>,
     pub(super) status: u16,
     /// The alternative response bodies; none if the response has only a status.
@@ -59,7 +61,14 @@ impl MediaType {
 }
 
 const fn returns_media(media: MediaType) -> Operation {
-    Operation { parameters: &[], refuses_unknown: false, body: None, status: 200, responses: [Some(media), None] }
+    Operation {
+        parameters: &[],
+        refuses_unknown: false,
+        is_streamed: false,
+        body: None,
+        status: 200,
+        responses: [Some(media), None],
+    }
 }
 
 /// An operation that returns JSON of this schema with status 200.
@@ -72,9 +81,14 @@ pub(super) const fn returns_bytes() -> Operation {
     returns_media(MediaType::bytes("*/*"))
 }
 
+/// An operation that returns a JSON object per line with status 200.
+pub(super) const fn returns_json_lines() -> Operation {
+    returns_media(MediaType::bytes("application/x-ndjson"))
+}
+
 /// An operation that returns server-sent events until the client disconnects.
 pub(super) const fn returns_events() -> Operation {
-    returns_media(MediaType::bytes("text/event-stream"))
+    returns_media(MediaType::bytes("text/event-stream")).streamed()
 }
 
 /// A CouchDB operation that is rejected with status 501.
@@ -98,6 +112,12 @@ impl Operation {
     /// Makes parameters that are not described an error.
     pub(super) const fn refusing_unknown(mut self) -> Self {
         self.refuses_unknown = true;
+        self
+    }
+
+    /// Declares that responses may be feeds.
+    pub(super) const fn streamed(mut self) -> Self {
+        self.is_streamed = true;
         self
     }
 

@@ -140,6 +140,20 @@ pub(super) const FEED: &[Parameter] = &[
     number("timeout", "Close the feed after this many idle milliseconds if there is no heartbeat."),
 ];
 
+/// Which lines of the log are returned.
+pub(super) const LOG: &[Parameter] = &[
+    one_of("level", &["error", "warn", "info", "debug"], "The least severe level that is returned. Default: all."),
+    number("limit", "The maximum number of existing lines: the last ones are returned. Default: 1,000."),
+    text("since", "Return only lines after the one with this `seq`. `now`: only new lines."),
+    header("Last-Event-ID", "Same as `since`; sent by browsers when they reconnect."),
+    one_of(
+        "feed",
+        &["normal", "continuous", "eventsource"],
+        "Return existing lines; stream them and new ones as lines; or stream them as server-sent events.",
+    ),
+    number("heartbeat", "Send a heartbeat after this many idle milliseconds. Default: 30,000."),
+];
+
 const PATH: Parameter = text(
     "path",
     "A pattern of paths, such as `color/+`, `orders/%23` or `_id/shops/+`; may be repeated. `+` is not a space.",

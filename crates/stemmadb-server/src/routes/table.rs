@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use hyper::Method;
 
 use super::Endpoint;
-use super::operation::{not_supported, returns, returns_bytes, returns_events};
+use super::operation::{not_supported, returns, returns_bytes, returns_events, returns_json_lines};
 use super::parameters::{
-    ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, NEW_DATABASE,
-    NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE, TAG, VIEW, WATCH, WRITE,
+    ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, LOG,
+    NEW_DATABASE, NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE, TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, functions,
-    introspection, keys, list, listing, local_docs, mango, mango_index, messages, node, node_config, partition, patch,
-    prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact, triggers,
+    introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node, node_config, partition,
+    patch, prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact, triggers,
     unsupported, update, updates, view, view_info, watch, wire,
 };
 
@@ -96,7 +96,7 @@ fn server_routes() -> Vec<Endpoint> {
             "Returns document counts and sizes of the named databases.", returns("DatabaseInfos").body("Keys")),
         route!(GET "/_db_updates" ServerAdmin updates::updates,
             "Lists or streams the creation, update and deletion of databases.",
-            returns("DatabaseUpdates").or_returns("text/event-stream").parameters(&[FEED])),
+            returns("DatabaseUpdates").or_returns("text/event-stream").parameters(&[FEED]).streamed()),
         route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "Lists background tasks; always empty.",
             returns("Objects")),
         route!(GET "/_cluster_setup" ServerAdmin server::cluster_setup, "Returns the cluster state: a single node.",
@@ -110,6 +110,8 @@ fn node_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/_metrics" Metrics node::metrics, "Returns metrics in Prometheus text format.",
             returns_bytes().refusing_unknown()),
+        route!(GET "/_log" ServerAdmin log::lines, "Returns the last lines of the server's log, or streams new ones.",
+            returns_json_lines().or_returns("text/event-stream").parameters(&[LOG]).streamed().refusing_unknown()),
         route!(GET "/_node/{node}" ServerAdmin node::name, "Returns the name of the node.", returns("Object")),
         route!(GET "/_node/{node}/_config" ServerAdmin node_config::all, "Returns all settings, in CouchDB's sections.",
             returns("Object")),
@@ -233,11 +235,11 @@ fn bulk_routes() -> Vec<Endpoint> {
             "Lists documents in the order of their ids or of the given keys.",
             returns("Rows").optional_body("Listing").parameters(&[PAST, PAGE, RANGE, ROWS, SHOW])),
         route!(GET "/{db}/_changes" Member changes::changes, "Lists or streams changes since a sequence.",
-            returns("Changes").or_returns("text/event-stream").parameters(&[PAST, FEED, CHANGES, SHOW])),
+            returns("Changes").or_returns("text/event-stream").parameters(&[PAST, FEED, CHANGES, SHOW]).streamed()),
         route!(POST "/{db}/_changes" Member changes::changes,
             "Lists or streams changes since a sequence, filtered by ids or a selector.",
             returns("Changes").or_returns("text/event-stream").optional_body("ChangesFilter")
-                .parameters(&[PAST, FEED, CHANGES, SHOW])),
+                .parameters(&[PAST, FEED, CHANGES, SHOW]).streamed()),
         route!(POST "/{db}/_all_docs/queries" Member listing::queries, "Runs several listings of documents.",
             returns("Listings").body("Queries").parameters(&[SHOW])),
         route!(GET "/{db}/_design_docs" Member listing::design_docs,

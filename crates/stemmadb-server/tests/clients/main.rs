@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use stemmadb_server::{Config, Cors};
+use stemmadb_server::{Config, Cors, Log};
 use suites::{Beside, TestServer, copy_to, copy_tree, program, run};
 
 /// The sources of a suite.
@@ -193,6 +193,8 @@ fn browser() {
 #[test]
 fn console() {
     let chromium = chromium();
+    // The page of the log shows its lines.
+    let _logging = Log::default().install(std::io::sink()).unwrap();
     let mut started = TestServer::new();
     let mut suite = node_file("browser", "console.js", &started);
     suite.env("CHROMIUM", chromium);

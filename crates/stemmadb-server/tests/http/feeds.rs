@@ -1,7 +1,7 @@
 //! Feeds of `_changes` that stay open: what each mode and filter receives while documents are written, and limits of
 //! live queries.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -177,5 +177,56 @@ fn live_queries_are_limited() {
     while !open().1.contains("200 OK") {
         assert!(std::time::Instant::now() < deadline, "live queries that ended still count");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The head of the response to a request of a client that accepts gzip, and the first bytes of its body, while the
+/// response goes on.
+fn beginning(server: &TestServer, path: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let credentials = basic("admin", "secret");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\nAccept-Encoding: gzip\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{path}: {head}");
+    }
+    let mut body = vec![0; 8];
+    reader.read_exact(&mut body).unwrap();
+    (head.to_ascii_lowercase(), body)
+}
+
+#[test]
+fn feeds_are_sent_uncompressed_and_lists_compressed() {
+    let server = TestServer::new();
+    let docs: Vec<_> = (0..200).map(|n| json!({"_id": format!("d{n:03}"), "text": "some text"})).collect();
+    server.database("db", &docs);
+    let is_compressed = |path: &str| {
+        let (head, _) = beginning(&server, path);
+        assert!(head.starts_with("http/1.1 200"), "{path}: {head}");
+        head.contains("content-encoding: gzip")
+    };
+    // The first bytes arrive while the feed is open. A compressor would keep them.
+    for path in [
+        "/db/_changes",
+        "/db/_changes?feed=continuous&heartbeat=1000",
+        "/db/_changes?feed=continuous&since=now&heartbeat=100",
+        "/db/_changes?feed=eventsource&heartbeat=1000",
+        "/db/_changes?feed=longpoll",
+        "/_db_updates?feed=continuous&heartbeat=1000",
+        "/_db_updates?feed=eventsource&heartbeat=1000",
+        "/_log?feed=continuous&heartbeat=100",
+        "/_log?feed=eventsource&heartbeat=100",
+        "/db/_watch?selector=%7B%7D",
+        "/db/_subscribe?topic=%23&heartbeat=100",
+    ] {
+        assert!(!is_compressed(path), "{path}");
+    }
+    for path in ["/db/_all_docs", "/_openapi", "/_metrics", "/_console/app.js"] {
+        assert!(is_compressed(path), "{path}");
     }
 }

@@ -20,6 +20,7 @@ mod introspection;
 mod jwt;
 mod keys;
 mod limits;
+mod log;
 mod matrix;
 mod messages;
 mod mounted;

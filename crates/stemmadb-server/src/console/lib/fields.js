@@ -2,6 +2,7 @@
 
 import { get, post, segment } from './api.js';
 import { compact, count } from './format.js';
+import { selectorName } from './mango.js';
 
 const OPERATORS = [
   ['$eq', 'equal'],
@@ -31,7 +32,9 @@ const ITEMS_MAX = 40;
 // The fields: [{ path, name, documents, values, kinds }]; `name` is how a selector names the path.
 export async function loadFields(database, signal) {
   const { rows } = await get(`/${segment(database)}/_paths`, {}, { signal });
-  return rows.map((row) => ({ ...row, name: row.path.replace(/\[\]/g, '') }));
+  // `\[]` is a part of a name, and `[]` stands for the elements of an array.
+  const withoutElements = (path) => path.replace(/(\\.)|\[\]/g, '$1');
+  return rows.map((row) => ({ ...row, name: selectorName(withoutElements(row.path)) }));
 }
 
 // The most frequent values of a field: [{ value, count }].

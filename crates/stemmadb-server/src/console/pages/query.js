@@ -9,6 +9,7 @@ import { databaseAddress, go, setParameters } from '../lib/router.js';
 import { Choice, ErrorNote, Field, FormDialog, Head, Loading, Note } from '../ui/basics.js';
 import { Code, Editor } from '../ui/editor.js';
 import { Table } from '../ui/table.js';
+import { Builder } from './builder.js';
 import { Chart } from './chart.js';
 import { Fields } from './fields.js';
 import { Plan } from './plan.js';
@@ -87,6 +88,7 @@ export function Query({ database, parameters }) {
   const [shown, setShown] = useState('table');
   const [saved, setSaved] = useState(remembered(savedName(database), []));
   const [dialog, setDialog] = useState(false);
+  const [building, setBuilding] = useState(remembered('builder', false));
   const { fields, complete, error: fieldsError } = useCompletion(database);
   const path = `/${segment(database)}`;
   const running = useRef();
@@ -152,6 +154,10 @@ export function Query({ database, parameters }) {
     const query = body();
     if (query) go(`${databaseAddress(database, 'live')}?q=${encodeURIComponent(stringify(query.selector, 2))}`);
   };
+  const build = () => {
+    setBuilding(!building);
+    remember('builder', !building);
+  };
   const keep = (list) => {
     setSaved(list);
     remember(savedName(database), list);
@@ -174,6 +180,7 @@ export function Query({ database, parameters }) {
       }}><option value="">${saved.length ? `Saved queries (${saved.length})` : 'No saved queries'}</option>
         ${saved.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select>
       <button onClick=${() => setDialog(true)}>Save as …</button>
+      <button aria-expanded=${building} aria-controls="builder" onClick=${build}>Builder</button>
       <input class="as-of" aria-label="As of" title="A sequence, a time such as 2026-11-24T12:00:00Z, or -2h" placeholder="as of now"
         value=${at} onInput=${(event) => setAt(event.target.value.trim())} />
       <button onClick=${watch} title="Watch this selector as a live query">Live</button>
@@ -190,6 +197,14 @@ export function Query({ database, parameters }) {
       }} />
       <${Fields} database=${database} fields=${fields} error=${fieldsError} add=${add} />
     </div>
+    ${
+      building &&
+      html`<${Builder} id="builder" database=${database} text=${text} fields=${fields} onRun=${() => run()}
+      onChange=${(text) => {
+        setText(text);
+        setWrong(undefined);
+      }} />`
+    }
     ${wrong && html`<${Note} kind="bad">${wrong.message}<//>`}
     <${ErrorNote} error=${error} />
     <div class="result-head">

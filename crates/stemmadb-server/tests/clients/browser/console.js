@@ -240,6 +240,111 @@ test('a query is completed, run, drawn and explained', async () => {
   assert.deepEqual(problems, []);
 });
 
+const cell = (label) => page.locator('.builder').getByLabel(label, { exact: true });
+const query = async () => JSON.parse(await editor().inputValue());
+
+test('a query is built from rows, and simple text becomes rows', async () => {
+  await visit('/db/books/query');
+  await shows('main table', 'Title 0');
+  await shows('.fields', 'author');
+  // By keyboard alone.
+  await button('Builder').focus();
+  await page.keyboard.press('Enter');
+  await button('Add condition').focus();
+  await page.keyboard.press('Enter');
+  const focuses = (label) => until(`${label} has the focus`, async () => (await page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText)) === label);
+  await focuses('Field of condition 1');
+  await until('fields complete it', () => page.evaluate(() => [...document.activeElement.list.options].some(({ value }) => value === 'author')));
+  await page.keyboard.type('author');
+  for (let tabs = 0; tabs < 3; tabs += 1) await page.keyboard.press('Tab');
+  await focuses('Value of condition 1');
+  await until('values complete it', () => page.evaluate(() => [...document.activeElement.list.options].some(({ value }) => value === 'Austen')));
+  await page.keyboard.type('Austen');
+  await button('Add condition').focus();
+  await page.keyboard.press('Enter');
+  await focuses('Field of condition 2');
+  await page.keyboard.type('year');
+  assert.equal(await cell('Type of condition 2').inputValue(), 'number', 'the type of its values');
+  await cell('Operator of condition 2').selectOption('$gt');
+  await cell('Value of condition 2').fill('18x');
+  assert.equal(await cell('Value of condition 2').getAttribute('aria-invalid'), 'true');
+  assert.deepEqual(await query(), { selector: { author: 'Austen' }, limit: 100 });
+  await cell('Value of condition 2').fill('1850');
+  await button('Add sort field').click();
+  await focuses('Name of sort field 1');
+  await page.keyboard.type('year');
+  await cell('Direction of sort field 1').selectOption('desc');
+  await cell('Limit').fill('7');
+  const built = { selector: { author: 'Austen', year: { $gt: 1850 } }, limit: 7, sort: [{ year: 'desc' }] };
+  assert.deepEqual(await query(), built);
+  await cell('Limit').press('Enter');
+  await shows('.result-head', '7 rows');
+  const expected = (await ask('POST', 'books/_find', built)).docs.map(({ _id }) => _id);
+  await until('the rows are those', async () => (await main('.table-box tbody tr td:first-child').allInnerTexts()).join() === expected.join());
+  await picture('builder');
+
+  // Text becomes rows; what rows can't say stays.
+  await editor().fill(`{"selector": {"year": {"$gte": 1800, "$lt": 12345678901234567890}, "in_print": true, "tags[]": "sea",
+    "$or": [{"pages": 1}, {"pages": {"$gt": 100}}], "title": {"$regex": "^T"}}, "fields": ["_id"], "sort": ["year"]}`);
+  await until('there are five rows', async () => (await page.locator('.builder .condition:not(.sort)').count()) === 5);
+  await shows('.builder', 'Only in the text: $or');
+  assert.equal(await cell('Value of condition 2').inputValue(), '12345678901234567890');
+  assert.deepEqual([await cell('Field of condition 4').inputValue(), await cell('Limit').inputValue()], ['tags[]', '']);
+  assert.equal(await cell('Type of condition 3').inputValue(), 'true');
+  await cell('Operator of condition 3').selectOption('$exists');
+  await page.getByRole('button', { name: 'Remove condition 5' }).click();
+  await focuses('Add condition');
+  const changed = await editor().inputValue();
+  assert.match(changed, /"\$lt": 12345678901234567890/);
+  assert.deepEqual({ ...JSON.parse(changed).selector, year: 0 }, { year: 0, in_print: { $exists: true }, 'tags[]': 'sea', $or: [{ pages: 1 }, { pages: { $gt: 100 } }] });
+  assert.deepEqual([JSON.parse(changed).fields, JSON.parse(changed).sort], [['_id'], ['year']]);
+  await button('Run the query').click();
+  await until('it is run', async () => (await main('.table-box tbody tr').count()) > 0 && (await page.locator('main [role=alert]').count()) === 0);
+  await editor().fill('{"selector": ');
+  await shows('.builder', 'The text is not a query. Correct it');
+  assert.equal(await button('Add condition').isDisabled(), true);
+  await editor().fill('{"selector": {"$and": [{"year": 1}, {"year": {"$gt": 0}}]}, "limit": 3}');
+  await until('there are two rows', async () => (await page.locator('.builder .condition').count()) === 2);
+  // Two conditions with one operator on one field.
+  await cell('Operator of condition 1').selectOption('$gt');
+  assert.deepEqual((await query()).selector, { year: { $gt: 1 }, $and: [{ year: { $gt: 0 } }] });
+  assert.deepEqual(problems, []);
+});
+
+test('hostile names of fields are names in the builder', async () => {
+  const plain = ['$where', 'constructor', '<img src=x onerror="owned=1">', '"},{"x":"', ' ', 'toString'];
+  // The paths of names with dots, backslashes and brackets have backslashes. Names in front can't begin with `_`.
+  const members = new Map([...plain.map((name) => [name, { [name]: 'hostile' }]), ['a\\.b', { 'a.b': 'hostile' }], ['c\\\\d', { 'c\\d': 'hostile' }],
+    ['e\\[]', { 'e[]': 'hostile' }], ['o.__proto__', { o: { ['__proto__']: 'hostile' } }], ['o.$gt', { o: { $gt: 'hostile' } }]]);
+  const paths = [...members.keys()];
+  await ask('PUT', 'names');
+  const body = JSON.stringify({ docs: paths.map((path, n) => ({ _id: `n${String(n).padStart(2, '0')}`, ...members.get(path) })) });
+  assert.equal((await fetch(`${origin}/names/_bulk_docs`, { method: 'POST', headers: server.headers, body })).status, 201);
+  await visit('/db/names/query');
+  await shows('.result-head', `${paths.length} rows`);
+  await until('the builder is open', async () => (await page.locator('.builder').count()) === 1);
+  await button('Add condition').click();
+  await until('all fields complete it', () => page.evaluate((count) => document.activeElement.list.options.length >= count + 1, paths.length));
+  const offered = await page.evaluate(() => [...document.activeElement.list.options].map(({ value }) => value));
+  for (const [n, path] of paths.entries()) {
+    assert.ok(offered.includes(path), `${path} is offered: ${offered}`);
+    await cell('Field of condition 1').fill(path);
+    await cell('Value of condition 1').fill('hostile');
+    await cell('Value of condition 1').press('Enter');
+    await until(`${path} selects its document`, async () => (await text('.result-head')).includes('1 row,') && (await main('.table-box tbody tr td').first().innerText()) === `n${String(n).padStart(2, '0')}`);
+    // And back: the text makes the same row.
+    const written = await editor().inputValue();
+    await editor().fill('{"selector": {}}');
+    await until('there is no row', async () => (await page.locator('.builder .condition').count()) === 0);
+    await editor().fill(written);
+    await until('there is a row', async () => (await page.locator('.builder .condition').count()) === 1);
+    assert.deepEqual([await cell('Field of condition 1').inputValue(), await cell('Value of condition 1').inputValue()], [path, 'hostile']);
+  }
+  assert.deepEqual(await page.evaluate(() => [window.owned, {}.hostile]), [undefined, undefined]);
+  assert.equal(await page.locator('main img').count(), 0);
+  assert.deepEqual(problems, []);
+});
+
 test('the stemma of a document is drawn, and its conflict is resolved', async () => {
   await visit('/db/books/doc/solaris?tab=stemma');
   const history = await ask('GET', 'books/_history/solaris');
@@ -416,6 +521,49 @@ test('users, roles, tokens, tasks and metrics of the server', async () => {
   assert.deepEqual(problems, []);
 });
 
+test('the log is followed, filtered and paused', async () => {
+  await visit('/log');
+  await shows('main header .state', 'live');
+  await shows('main table', 'stemma::request', 'INFO', 'GET /');
+  await main('input[type=search]').fill('/_uuids');
+  await shows('main', 'No line contains this text.');
+  await ask('GET', '_uuids');
+  await shows('main table', 'GET /_uuids', '200', username);
+  assert.equal(await main('tbody tr').count(), 1);
+  // A line is opened by keyboard.
+  await main('tbody tr').first().focus();
+  await page.keyboard.press('Enter');
+  await shows('dialog', 'Line of the log', '"route": "/_uuids"', '"level": "INFO"', '"seq":');
+  await page.keyboard.press('Escape');
+  await picture('log');
+  // While it is paused, new lines wait.
+  await button('Pause').click();
+  await shows('main header .state', 'paused');
+  await ask('GET', '_uuids?count=2');
+  await ask('GET', '_session');
+  await main('input[type=search]').fill('/_session');
+  await page.waitForTimeout(500);
+  const before = await main('tbody tr[data-row]').count();
+  await main('input[type=search]').fill('/_uuids');
+  await until('it shows what it showed', async () => (await main('tbody tr').count()) === 1);
+  await button('Continue').click();
+  await until('it goes on', async () => (await main('tbody tr').count()) === 2);
+  await main('input[type=search]').fill('/_session');
+  await until('nothing is lost', async () => (await main('tbody tr[data-row]').count()) > before);
+  // Only what is at least as severe.
+  await main('input[type=search]').fill('');
+  await page.getByLabel('Level', { exact: true }).selectOption('error');
+  await until('no other lines are shown', async () => (await text('main header .state')) === 'live' && !(await text('main table')).includes('INFO'));
+  await page.reload();
+  assert.equal(await page.getByLabel('Level', { exact: true }).inputValue(), 'error');
+  await page.getByLabel('Level', { exact: true }).selectOption('debug');
+  await shows('main table', 'GET /');
+  await main('input[type=search]').fill('/_uuids');
+  await shows('main table', 'GET /_uuids');
+  assert.doesNotMatch(await text(), new RegExp(`${password}|lovelace`));
+  assert.deepEqual(problems, []);
+});
+
 test('users see what they may, and nothing else', async () => {
   const other = await browser.newContext();
   const mine = page;
@@ -524,7 +672,7 @@ test('hostile documents stay text, and large ones stay usable', async () => {
   assert.deepEqual(problems, []);
 });
 
-const PAGES = ['/databases', '/users', '/roles', '/tokens', '/tasks', '/metrics', '/db/books', '/db/books/doc/book-0003', '/db/books/doc/twice?tab=stemma',
+const PAGES = ['/databases', '/users', '/roles', '/tokens', '/tasks', '/metrics', '/log', '/db/books', '/db/books/doc/book-0003', '/db/books/doc/twice?tab=stemma',
   '/db/books/doc/book-0001?tab=files', '/db/books/query', '/db/books/live', '/db/books/changes', '/db/books/time', '/db/books/indexes?view=d/by_author',
   '/db/books/access', '/db/books/settings'];
 
