@@ -201,7 +201,7 @@ fn target_that_refuses_documents_gets_no_buckets() {
     let (one, two) = (Database::in_memory(), Database::in_memory());
     let db = VirtualDatabase::create([("one", one)], Grouping::ById).unwrap();
     for n in 0..50 {
-        db.insert(&format!("a/{n}"), &json!({"n": n})).unwrap();
+        db.insert(&format!("a:{n}"), &json!({"n": n})).unwrap();
     }
     let schema = stemmadb::Schema::new(&json!({"required": ["name"]})).unwrap();
     two.schemas().require("a", schema).unwrap();

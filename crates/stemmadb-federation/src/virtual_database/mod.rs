@@ -218,7 +218,7 @@ impl VirtualDatabase {
         self.divided(
             &edits,
             |edit| edit.id().as_str(),
-            |shard, edits| shard.bulk(edits.iter().map(|edit| Edit::clone(edit)).collect()),
+            |shard, edits| shard.bulk(edits.iter().copied().cloned().collect()),
         )
     }
 

@@ -269,6 +269,8 @@ fn decide(members: &[OpenMember], first: Option<&str>, placement: &Placement) ->
     };
     let chosen = chosen.unwrap_or(0);
     store(&members[chosen], placement)?;
+    // Whatever its durability is: documents are deleted because of it.
+    members[chosen].database.flush().map_err(|error| members[chosen].error(error))?;
     for (at, member) in members.iter().enumerate() {
         if at != chosen {
             // It is stored again with the next change.

@@ -158,7 +158,7 @@ async fn write_found(question: &Question, request: &FindRequest, out: &mut Respo
     let (mut count, mut token) = (0, None);
     if let Some(federation) = question.open()?.filter(|_| !request.is_at_end()) {
         let mut rows = run(question, &federation, query.clone()).map_err(failure)?;
-        while let Some(document) = rows.next() {
+        for document in rows.by_ref() {
             out.buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
             let document = document.map_err(failure)?;
             match request.fields.is_some() {
