@@ -151,6 +151,24 @@ fn changes_miss_nothing_while_buckets_move() {
 }
 
 #[test]
+fn position_within_copies_misses_no_document() {
+    // The position is after some copies in the target, whose documents it has not reached in the source.
+    let db = VirtualDatabase::create([("one", Database::in_memory())], Grouping::ById).unwrap();
+    for n in 0..60 {
+        db.insert(&format!("d{n:02}"), &json!({"n": n})).unwrap();
+    }
+    let mut moving = db.split("one", ("two", Database::in_memory())).unwrap();
+    assert!(matches!(moving.step().unwrap(), MoveStep::Copied(20..40)));
+    let mut rows = db.changes().limit(30).run().unwrap();
+    let mut seen = states(rows.by_ref());
+    let token = rows.token();
+    moving.run().unwrap();
+    seen.extend(states(db.changes().after(token).run().unwrap()));
+    assert_eq!(seen.len(), 60);
+    assert!(seen.values().all(|(_, is_deleted)| !is_deleted));
+}
+
+#[test]
 fn transactions_are_within_one_bucket() {
     let db = VirtualDatabase::create((0..4).map(|_| Database::in_memory()), Grouping::ByPrefix(':')).unwrap();
     let insert = |id: &str| Edit::Insert { id: DocumentId::new(id).unwrap(), body: "{}".parse().unwrap() };
