@@ -125,7 +125,8 @@ impl RemoteFind {
         let mut arguments = self.arguments()?;
         arguments.insert("shape", shape);
         let cancellation = self.query.cancellation().cloned();
-        RemoteRows::start(self.database, Operation::Find, &Value::Object(arguments), cancellation, read)
+        let time = self.query.execution_limits().0;
+        RemoteRows::start_within(time, self.database, Operation::Find, &Value::Object(arguments), cancellation, read)
     }
 
     /// Runs the query; returns its documents.
@@ -338,6 +339,18 @@ impl<T> RemoteRows<T> {
         cancellation: Option<Cancellation>,
         read: Reader<T>,
     ) -> Result<Self> {
+        Self::start_within(None, database, operation, arguments, cancellation, read)
+    }
+
+    /// As [`RemoteRows::start`], where the first rows have to arrive within a time.
+    pub(crate) fn start_within(
+        time: Option<Duration>,
+        database: RemoteDatabase,
+        operation: Operation,
+        arguments: &Value,
+        cancellation: Option<Cancellation>,
+        read: Reader<T>,
+    ) -> Result<Self> {
         let mut rows = RemoteRows {
             database,
             operation,
@@ -350,7 +363,9 @@ impl<T> RemoteRows<T> {
             is_stale: false,
         };
         // Until the first rows have arrived, the query can be repeated.
-        let deadline = rows.database.shared.deadline();
+        let limit = rows.database.shared.deadline();
+        let within = time.and_then(|time| Instant::now().checked_add(time));
+        let deadline = within.map_or(limit, |within| within.min(limit));
         let mut wait = Duration::from_millis(10);
         loop {
             let attempt = rows.begin(arguments, deadline);

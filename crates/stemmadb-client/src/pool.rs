@@ -66,19 +66,37 @@ impl Client {
     /// # Errors
     /// Those of [`Client::connect`].
     pub fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
+        let client = Self::lazy(url, options)?;
+        let connection = client.0.check_out(client.0.deadline()).map_err(Failure::into_error)?;
+        client.0.check_in(connection);
+        Ok(client)
+    }
+
+    /// A client that connects with its first call, so that the server need not run yet.
+    ///
+    /// ```
+    /// use stemmadb_client::{Client, ClientOptions};
+    ///
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let client = Client::lazy("stemma://archive.example/orders", ClientOptions::new())?;
+    /// assert_eq!(client.default_database().expect("the URL names one").name(), "orders");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for a malformed URL, or certificates that can't be read.
+    pub fn lazy(url: &str, options: ClientOptions) -> Result<Self> {
         let url = ServerUrl::parse(url)?;
         let connector = Connector::new(&url.address, &options.trust)?;
-        let client = Client(Arc::new(Shared {
+        Ok(Client(Arc::new(Shared {
             url,
             options,
             connector,
             pool: Mutex::default(),
             has_changed: Condvar::new(),
             factory: DocumentFactory::new(),
-        }));
-        let connection = client.0.check_out(client.0.deadline()).map_err(Failure::into_error)?;
-        client.0.check_in(connection);
-        Ok(client)
+        })))
     }
 
     /// The database `name`. Costs nothing; whether it exists shows with the first operation.

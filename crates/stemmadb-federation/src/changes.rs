@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
-use stemmadb::{Change, Error, Object, Result, Sequence, Value};
-use stemmadb_client::AnyDatabase;
+use stemmadb::replication::Peer;
+use stemmadb::{Change, Database, Error, Object, Result, Sequence, Value};
+use stemmadb_client::{AnyDatabase, RemoteDatabase};
 
 use crate::federation::{Federation, Terms};
+use crate::member::OpenMember;
 use crate::missing::MissingMembers;
 use crate::token::{damaged, decode, encode};
 
@@ -62,7 +64,21 @@ pub struct FederatedChangeRows {
     is_failed: bool,
 }
 
-type Feed = Box<dyn Iterator<Item = Result<Change>>>;
+type Feed = Box<dyn Iterator<Item = Result<Change>> + Send>;
+
+/// The changes of a server that are asked for at once.
+const REMOTE_PAGE: usize = 1_000;
+
+/// The changes of a member on a server, read in pages.
+struct RemoteFeed {
+    database: RemoteDatabase,
+    since: Sequence,
+    documents: bool,
+    page: VecDeque<Result<Change>>,
+    /// The number of changes that are asked for next.
+    page_len: usize,
+    is_last_page: bool,
+}
 
 impl FederatedChanges {
     pub(crate) fn new(federation: Federation) -> Self {
@@ -95,7 +111,8 @@ impl FederatedChanges {
     /// # Errors
     /// Those of [`Database::changes`](stemmadb::Database::changes), with the name of the member; `Invalid` for a
     /// malformed token.
-    pub fn run(self) -> Result<FederatedChangeRows> {
+    pub fn run(mut self) -> Result<FederatedChangeRows> {
+        self.federation = self.federation.current();
         let terms = Terms { deadline: None, missing: self.missing.clone() };
         let sequences = self.sequences()?;
         let mut feeds = Vec::with_capacity(sequences.len());
@@ -114,11 +131,11 @@ impl FederatedChanges {
         let Some(token) = &self.after else { return Ok(vec![Sequence::ZERO; members.len()]) };
         let token = decode(token)?;
         let Some(Value::Object(known)) = token.get("since") else { return Err(damaged()) };
-        let sequence = |name: &str| match known.get(name) {
+        let sequence = |member: &OpenMember| match known.get(&member.name) {
             None => Ok(Sequence::ZERO),
-            Some(sequence) => sequence.as_u64().map(Sequence::new).ok_or_else(damaged),
+            Some(position) => read_position(&member.database, position),
         };
-        members.iter().map(|member| sequence(&member.name)).collect()
+        members.iter().map(sequence).collect()
     }
 
     fn feed(&self, database: &AnyDatabase, since: Sequence) -> Result<Feed> {
@@ -131,15 +148,76 @@ impl FederatedChanges {
                 }
             }
             AnyDatabase::Remote(database) => {
-                let changes = database.changes(since).documents(self.documents);
-                let changes = match self.limit {
-                    Some(limit) => changes.limit(limit),
-                    None => changes,
+                let mut feed = RemoteFeed {
+                    database: database.clone(),
+                    since,
+                    documents: self.documents,
+                    page: VecDeque::new(),
+                    page_len: self.limit.unwrap_or(REMOTE_PAGE).clamp(1, REMOTE_PAGE),
+                    is_last_page: false,
                 };
-                let changes: VecDeque<_> = changes.run()?.collect();
-                Box::new(changes.into_iter())
+                feed.read_page()?;
+                Box::new(feed)
             }
         })
+    }
+}
+
+/// A member's position in a token: its sequence, and for an embedded database its identity, by which another database
+/// in its place is recognized.
+fn position(database: &AnyDatabase, sequence: Sequence) -> Value {
+    let sequence = Value::from(sequence.get());
+    match database {
+        AnyDatabase::Embedded(database) => match Database::identity(database) {
+            Ok(identity) => Value::Array(vec![sequence, identity.into()]),
+            Err(_) => sequence,
+        },
+        AnyDatabase::Remote(_) => sequence,
+    }
+}
+
+/// The sequence of a position. Another database, and an older copy of the same one, are read from the beginning.
+fn read_position(database: &AnyDatabase, position: &Value) -> Result<Sequence> {
+    let (number, identity) = match position.as_array() {
+        Some([number, identity]) => (number.as_u64(), identity.as_str()),
+        _ => (position.as_u64(), None),
+    };
+    let sequence = Sequence::new(number.ok_or_else(damaged)?);
+    match (database, identity) {
+        (AnyDatabase::Embedded(database), Some(identity))
+            if sequence > database.sequence() || Database::identity(database)? != identity =>
+        {
+            Ok(Sequence::ZERO)
+        }
+        _ => Ok(sequence),
+    }
+}
+
+impl RemoteFeed {
+    fn read_page(&mut self) -> Result<()> {
+        let changes = self.database.changes(self.since).documents(self.documents).limit(self.page_len);
+        self.page = changes.run()?.collect();
+        self.is_last_page = self.page.len() < self.page_len;
+        self.page_len = REMOTE_PAGE;
+        if let Some(Ok(last)) = self.page.back() {
+            self.since = last.sequence;
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for RemoteFeed {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.is_empty()
+            && !self.is_last_page
+            && let Err(error) = self.read_page()
+        {
+            self.is_last_page = true;
+            return Some(Err(error));
+        }
+        self.page.pop_front()
     }
 }
 
@@ -147,9 +225,8 @@ impl FederatedChangeRows {
     /// The token that continues after the last returned change. It names each member's sequence, so it survives
     /// restarts, and members may be added.
     pub fn token(&self) -> String {
-        let sequence = |(member, sequence): (&crate::member::OpenMember, &Sequence)| {
-            (member.name.clone(), Value::from(sequence.get()))
-        };
+        let sequence =
+            |(member, sequence): (&OpenMember, &Sequence)| (member.name.clone(), position(&member.database, *sequence));
         let since: Object = self.federation.members.iter().zip(&self.sequences).map(sequence).collect();
         encode([("since", Value::Object(since))].into_iter().collect())
     }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use stemmadb::{Database, Document, Error, ErrorKind, Object, Query, Result, Snapshot, Value};
 use stemmadb_client::{AnyDatabase, Pending, RemoteDatabase};
 
 use crate::changes::FederatedChanges;
-use crate::find::FederatedFind;
+use crate::find::{FederatedAggregation, FederatedFind};
 use crate::member::{Member, OpenMember};
 use crate::missing::MissingMembers;
 use crate::overlap::Overlap;
-use crate::view::{MemberView, View};
+use crate::view::{self, MemberView, View};
+use crate::virtual_database::Gate;
 use crate::watch::FederatedWatch;
-use crate::{figures, view};
 
 /// Several databases that are read as one. See the [crate](crate) for an example.
 ///
@@ -24,6 +24,8 @@ pub struct Federation {
     pub(crate) members: Arc<[OpenMember]>,
     is_disjoint: bool,
     overlap: Arc<Mutex<Overlap>>,
+    /// Of a virtual database: which of its shards have which documents.
+    gate: Option<Arc<RwLock<Gate>>>,
 }
 
 /// What bounds one read, and whether members may be missing.
@@ -52,7 +54,7 @@ impl Federation {
             }
         }
         let overlap = Arc::new(Mutex::new(Overlap::new(members.len())));
-        Ok(Federation { members: members.into(), is_disjoint: false, overlap })
+        Ok(Federation { members: members.into(), is_disjoint: false, overlap, gate: None })
     }
 
     /// Declares that no document is in two members, as with shards. Then no read has to find out which copy of a
@@ -142,7 +144,13 @@ impl Federation {
     /// # Errors
     /// Those of [`Aggregation::rows`](stemmadb::Aggregation::rows), with the name of the member.
     pub fn aggregate(&self, aggregation: &Value) -> Result<Vec<(Value, Object)>> {
-        figures::aggregate(self, aggregation, &Terms::default())
+        self.aggregation(aggregation).rows()
+    }
+
+    /// As [`Federation::aggregate`], with a deadline, or with members that may be missing: see
+    /// [`FederatedAggregation`].
+    pub fn aggregation(&self, aggregation: &Value) -> FederatedAggregation {
+        FederatedAggregation::new(self.clone(), aggregation.clone())
     }
 
     /// Reads the changes of all members after a position: see [`FederatedChanges`].
@@ -163,8 +171,50 @@ impl Federation {
         !self.is_disjoint && self.members.len() > 1
     }
 
+    /// The shards of a virtual database.
+    pub(crate) fn gated(self, gate: Arc<RwLock<Gate>>) -> Self {
+        Federation { gate: Some(gate), ..self }
+    }
+
+    /// Whether this is a virtual database, whose members change.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// The members to which tokens belong: none for a virtual database, whose pages continue after a row in whatever
+    /// shards there are.
+    pub(crate) fn token_members(&self) -> &[OpenMember] {
+        if self.is_virtual() { &[] } else { &self.members }
+    }
+
+    /// The federation with its members as they are now.
+    pub(crate) fn current(&self) -> Self {
+        match &self.gate {
+            Some(gate) => Federation { members: gate.read().members.clone(), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+
+    /// The federation with its members as they are now, and what one read sees of them.
+    pub(crate) fn open(&self, sequences: Option<&[Option<stemmadb::Sequence>]>, terms: &Terms) -> Result<(Self, View)> {
+        let Some(gate) = &self.gate else { return Ok((self.clone(), self.view(sequences, terms)?)) };
+        let gate = gate.read();
+        let federation = Federation { members: gate.members.clone(), ..self.clone() };
+        let mut members = Vec::with_capacity(gate.members.len());
+        for (at, member) in gate.members.iter().enumerate() {
+            members.push(match gate.placement.is_owner(at) {
+                true => match view::open(&member.database, None) {
+                    Ok(view) => view,
+                    Err(error) => terms.without(member, error).map(|()| MemberView::Missing)?,
+                },
+                false => MemberView::Missing,
+            });
+        }
+        Ok((federation, View { members, losers: Some(gate.losers.clone()) }))
+    }
+
     /// The members, and which copies of common documents do not count, at one moment or at the sequences of a token.
-    pub(crate) fn view(&self, sequences: Option<&[Option<stemmadb::Sequence>]>, terms: &Terms) -> Result<View> {
+    fn view(&self, sequences: Option<&[Option<stemmadb::Sequence>]>, terms: &Terms) -> Result<View> {
         if !self.may_overlap() {
             return Ok(View { members: self.open_views(sequences, terms)?, losers: None });
         }

@@ -17,7 +17,7 @@ struct Figures {
 
 pub(crate) fn count(find: &FederatedFind) -> Result<u64> {
     let (federation, terms) = (&find.federation, find.terms());
-    let view = federation.view(None, &terms)?;
+    let (federation, view) = federation.open(None, &terms)?;
     let query = prepared(find.query.clone().without_continuation(), &federation.members)?;
     let counts = federation.ask(
         &view,
@@ -28,12 +28,21 @@ pub(crate) fn count(find: &FederatedFind) -> Result<u64> {
     Ok(counts.into_iter().sum())
 }
 
-pub(crate) fn aggregate(federation: &Federation, aggregation: &Value, terms: &Terms) -> Result<Vec<(Value, Object)>> {
+pub(crate) fn aggregate(
+    federation: &Federation,
+    aggregation: &Value,
+    within: Option<Selector>,
+    terms: &Terms,
+) -> Result<Vec<(Value, Object)>> {
     let parsed = Aggregation::parse(aggregation)?;
     let mut rest = aggregation.as_object().cloned().unwrap_or_default();
     let selector = match rest.remove("selector") {
         Some(selector) => Selector::parse(&selector)?,
         None => Selector::everything(),
+    };
+    let selector = match within {
+        Some(within) => selector.and(within),
+        None => selector,
     };
     let state = Figures { selector, rest }.state(federation, terms, |aggregation| aggregation)?;
     parsed.finish(state)
@@ -101,7 +110,7 @@ impl Figures {
         terms: &Terms,
         with_cancellation: impl Fn(Aggregation) -> Aggregation,
     ) -> Result<PartialAggregation> {
-        let view = federation.view(None, terms)?;
+        let (federation, view) = federation.open(None, terms)?;
         let aggregation = with_cancellation(Aggregation::parse(&Value::Object(self.rest.clone()))?);
         let selector = |at: usize| match view.counted(at) {
             Some(counted) => self.selector.clone().and(counted),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use stemmadb::aggregation::GroupPaths;
-use stemmadb::{Cancellation, Document, Number, Query, Result, Sort, Summary, Value};
+use stemmadb::{Cancellation, Document, Number, Object, Query, Result, Selector, Sort, Summary, Value};
 
 use crate::federation::{Federation, Terms};
 use crate::figures;
@@ -256,5 +256,63 @@ impl FederatedGroupBy {
     /// Those of [`FederatedGroupBy::counts`]; `Invalid` if a sum exceeds the range of a double.
     pub fn summaries(self, path: impl AsRef<str>) -> Result<Vec<(Value, Summary)>> {
         figures::group_summaries(&self, path.as_ref())
+    }
+}
+
+/// An aggregation over all members of a federation. Building it reads nothing.
+///
+/// ```
+/// # use stemmadb::Database;
+/// # use stemmadb_federation::{Federation, MissingMembers};
+/// # fn main() -> stemmadb::Result<()> {
+/// # let (north, south) = (Database::in_memory(), Database::in_memory());
+/// north.insert("a", &serde_json::json!({"price": 5}))?;
+/// # south.clone().close()?;
+/// let request = r#"{"figures": {"total": {"sum": "price"}}}"#.parse()?;
+/// let missing = MissingMembers::new();
+/// let rows = Federation::over([north, south])?.aggregation(&request).partial(&missing).rows()?;
+/// assert_eq!(rows[0].1.get("total").and_then(|total| total.as_u64()), Some(5));
+/// assert!(!missing.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an aggregation does nothing until it is run"]
+pub struct FederatedAggregation {
+    federation: Federation,
+    aggregation: Value,
+    within: Option<Selector>,
+    time: Option<Duration>,
+    missing: Option<MissingMembers>,
+}
+
+impl FederatedAggregation {
+    pub(crate) fn new(federation: Federation, aggregation: Value) -> Self {
+        FederatedAggregation { federation, aggregation, within: None, time: None, missing: None }
+    }
+
+    /// Computes the figures of only those documents that also match `selector`.
+    pub fn within(self, selector: Selector) -> Self {
+        FederatedAggregation { within: Some(selector), ..self }
+    }
+
+    /// As [`FederatedFind::deadline`].
+    pub fn deadline(self, time: Duration) -> Self {
+        FederatedAggregation { time: Some(time), ..self }
+    }
+
+    /// As [`FederatedFind::partial`].
+    pub fn partial(self, missing: &MissingMembers) -> Self {
+        FederatedAggregation { missing: Some(missing.clone()), ..self }
+    }
+
+    /// Computes the rows: the key and the figures of each group.
+    ///
+    /// # Errors
+    /// Those of [`Federation::aggregate`].
+    pub fn rows(self) -> Result<Vec<(Value, Object)>> {
+        let deadline = self.time.and_then(|time| Instant::now().checked_add(time));
+        let terms = Terms { deadline, missing: self.missing };
+        figures::aggregate(&self.federation, &self.aggregation, self.within, &terms)
     }
 }

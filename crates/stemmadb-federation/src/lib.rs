@@ -27,6 +27,8 @@
 //! # }
 //! ```
 //!
+//! A [`VirtualDatabase`] is one database whose documents lie in several, by a hash of their ids.
+//!
 //! Everything blocks the calling thread. Embedded members are read by it, one after the other; requests to servers are
 //! sent before, and their answers read afterwards. Writing is done in the members.
 
@@ -42,14 +44,18 @@ mod stream;
 mod token;
 mod unsorted;
 mod view;
+mod virtual_database;
 mod watch;
 
 pub use changes::{FederatedChange, FederatedChangeRows, FederatedChanges};
 pub use federation::Federation;
-pub use find::{FederatedFind, FederatedGroupBy};
-pub use member::Member;
+pub use find::{FederatedAggregation, FederatedFind, FederatedGroupBy};
+pub use member::{Member, without_credentials};
 pub use missing::{MissingMember, MissingMembers};
 pub use rows::FederatedRows;
+pub use virtual_database::{
+    Grouping, MoveStep, ShardMove, VirtualChangeRows, VirtualChanges, VirtualDatabase, VirtualTransact,
+};
 pub use watch::{FederatedDelta, FederatedWatch};
 
 /// The samples of the guide.

@@ -39,7 +39,7 @@ pub(crate) struct OpenMember {
 
 impl Member {
     /// Gives the member a name, by which errors, changes and tokens refer to it. Without one, the name is the path, the
-    /// URL without its user, or the position among the members, from 1.
+    /// URL without credentials, or the position among the members, from 1.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Member { name: Some(name.into()), ..self }
@@ -48,7 +48,7 @@ impl Member {
     /// Opens the member at a position.
     pub(crate) fn open(self, at: usize) -> Result<OpenMember> {
         let name = self.name.unwrap_or_else(|| match &self.source {
-            Source::Location(location) => without_user(location),
+            Source::Location(location) => without_credentials(location),
             Source::Open(_) => (at + 1).to_string(),
         });
         let database = match self.source {
@@ -70,12 +70,21 @@ fn of_member(name: &str, error: Error) -> Error {
     error.within(format!("member `{name}`"))
 }
 
-/// The URL without user and password.
-fn without_user(location: &str) -> String {
+/// The path or URL of a member without user, password and token, for displaying it.
+///
+/// ```
+/// let shown = stemmadb_federation::without_credentials("stemma://ada:secret@host/orders?tls=1&token=x");
+/// assert_eq!(shown, "stemma://host/orders?tls=1");
+/// ```
+pub fn without_credentials(location: &str) -> String {
     let Some((scheme, rest)) = location.split_once("://") else { return location.to_owned() };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let host_end = rest.find('/').unwrap_or(rest.len());
     let host_start = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
-    format!("{scheme}://{}", &rest[host_start..])
+    let shown: Vec<&str> =
+        query.split('&').filter(|parameter| !parameter.is_empty() && !parameter.starts_with("token=")).collect();
+    let mark = if shown.is_empty() { "" } else { "?" };
+    format!("{scheme}://{}{mark}{}", &rest[host_start..], shown.join("&"))
 }
 
 impl From<AnyDatabase> for Member {
@@ -131,9 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_urls_have_no_passwords() {
-        assert_eq!(without_user("stemma://ada:se@cret@host:1/shop@home"), "stemma://host:1/shop@home");
-        assert_eq!(without_user("stemma://host"), "stemma://host");
-        assert_eq!(without_user("data/shop"), "data/shop");
+    fn shown_urls_have_no_passwords() {
+        assert_eq!(without_credentials("stemma://ada:se@cret@host:1/shop@home"), "stemma://host:1/shop@home");
+        assert_eq!(without_credentials("stemma://host"), "stemma://host");
+        assert_eq!(without_credentials("data/shop"), "data/shop");
     }
 }

@@ -62,10 +62,16 @@ struct MergedRows {
 impl FederatedRows {
     pub(crate) fn start(find: FederatedFind) -> Result<Self> {
         let terms = find.terms();
-        let FederatedFind { federation, query, .. } = find;
+        let FederatedFind { federation, mut query, .. } = find;
+        let is_unsorted = |query: &Query| query.sort_order().to_value().as_array().is_some_and(<[_]>::is_empty);
+        if federation.is_virtual() && is_unsorted(&query) {
+            query = query.sort("_id");
+        }
         query.clone().without_continuation().check()?;
         let rows_max = query.execution_limits().1;
-        let rows = if let [member] = &*federation.members {
+        let rows = if let [member] = &*federation.members
+            && !federation.is_virtual()
+        {
             let seen = match query.continuation() {
                 Some(_) => None,
                 None => Some(view::open(&member.database, None)),
@@ -85,7 +91,7 @@ impl FederatedRows {
                     Rows::Single(federation, None)
                 }
             }
-        } else if query.sort_order().to_value().as_array().is_some_and(<[_]>::is_empty) {
+        } else if is_unsorted(&query) {
             Rows::Unsorted(Box::new(UnsortedRows::start(federation, query, &terms)?))
         } else {
             Rows::Merged(Box::new(MergedRows::start(federation, query, &terms)?))
@@ -151,7 +157,7 @@ impl std::fmt::Debug for FederatedRows {
 
 impl MergedRows {
     fn start(federation: Federation, query: Query, terms: &Terms) -> Result<Self> {
-        let hash = query_hash(&federation.members, &query)?;
+        let hash = query_hash(federation.token_members(), &query)?;
         let (limit, mut skip) = query.row_range();
         let mut member_query = Query::new(query.selector().clone()).order(query.sort_order().clone());
         if let Some(cancellation) = query.cancellation() {
@@ -163,7 +169,7 @@ impl MergedRows {
         let mut sequences: Option<Vec<Option<Sequence>>> = None;
         let mut last = None;
         if let Some(token) = query.continuation() {
-            let token = Token::decode(token, hash, federation.members.len())?;
+            let token = Token::decode(token, hash, federation.token_members().len())?;
             let Position::After(key) = token.position else { return Err(crate::token::damaged()) };
             (last, skip, sequences) = (Some(key), 0, Some(token.sequences));
         }
@@ -171,7 +177,7 @@ impl MergedRows {
         if let Some(key) = &last {
             member_query = member_query.after_key(key.clone());
         }
-        let view = federation.view(sequences.as_deref(), terms)?;
+        let (federation, view) = federation.open(sequences.as_deref(), terms)?;
         let mut rows = MergedRows {
             federation,
             view,
@@ -339,7 +345,10 @@ impl MergedRows {
     fn token(&self) -> Option<String> {
         let is_at_end = self.is_finished && self.ready.is_empty() && !(self.is_limited && self.limit_left == 0);
         let last = self.last.clone().filter(|_| !is_at_end)?;
-        let sequences = self.streams.iter().map(KeyStream::page_sequence).collect();
+        let sequences = match self.federation.is_virtual() {
+            true => Vec::new(),
+            false => self.streams.iter().map(KeyStream::page_sequence).collect(),
+        };
         Some(Token { sequences, position: Position::After(last) }.encode(self.hash))
     }
 }

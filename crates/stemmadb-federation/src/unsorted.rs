@@ -46,7 +46,7 @@ impl UnsortedRows {
             let Position::In { member: at, token, skip } = token.position else { return Err(damaged()) };
             (member, page_token, skip_left) = (at, token, skip);
         }
-        let view = federation.view(sequences.as_deref(), terms)?;
+        let (federation, view) = federation.open(sequences.as_deref(), terms)?;
         let mut member_query = Query::new(query.selector().clone());
         if let Some(cancellation) = query.cancellation() {
             member_query = member_query.cancelled_by(cancellation);

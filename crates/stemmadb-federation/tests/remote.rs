@@ -5,11 +5,11 @@ mod cases;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use cases::{Random, compare, fill};
+use cases::{Random, body, compare, fill};
 use serde_json::json;
-use stemmadb::{Database, ErrorKind, Selector};
+use stemmadb::{Database, DocumentId, Edit, ErrorKind, Selector};
 use stemmadb_client::{AnyDatabase, Client, ClientOptions, Credentials};
-use stemmadb_federation::{Federation, Member, MissingMembers};
+use stemmadb_federation::{Federation, Grouping, Member, MissingMembers, VirtualDatabase};
 use stemmadb_server::{Administrator, Config, Server, Wire};
 
 /// A server that ends with the test.
@@ -109,4 +109,57 @@ fn servers_that_stop_are_named() {
     let missing = MissingMembers::new();
     let rows = find().partial(&missing).sort("n").documents().unwrap();
     assert_eq!((rows.len(), missing.members()[0].name.as_str()), (1, "far"));
+}
+
+#[test]
+fn shards_lie_on_servers() {
+    let server = TestServer::start();
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let (near, whole) = (Database::in_memory(), Database::in_memory());
+        let far: Vec<_> =
+            (0..2).map(|at| server.client.create_database(&format!("shard-{seed}-{at}")).unwrap()).collect();
+        let shards = || {
+            let far = far.iter().enumerate().map(|(at, far)| Member::from(far.clone()).named(format!("far-{at}")));
+            far.chain([Member::from(near.clone()).named("near")]).collect::<Vec<_>>()
+        };
+        let mut db = VirtualDatabase::create(shards(), Grouping::ById).unwrap();
+        for turn in 0..60 {
+            if turn % 20 == 0 {
+                for _ in 0..60 {
+                    let (id, body) = (format!("d{:02}", random.below(90)), body(&mut random));
+                    match whole.get(&id).unwrap() {
+                        Some(document) if random.below(4) == 0 => {
+                            let deleted = db.delete(&id, document.revision()).unwrap();
+                            assert_eq!(whole.delete(&id, document.revision()).unwrap(), deleted);
+                        }
+                        _ => assert_eq!(db.upsert(&id, &body).unwrap(), whole.upsert(&id, &body).unwrap()),
+                    }
+                }
+                db = VirtualDatabase::open(shards()).unwrap();
+            }
+            compare(&mut random, &db, &whole);
+        }
+        let ids: Vec<String> = (0..90).map(|n| format!("d{n:02}")).collect();
+        let revision = |document: Option<stemmadb::Document>| document.map(|document| *document.revision());
+        let expected: Vec<_> = ids.iter().map(|id| revision(whole.get(id).unwrap())).collect();
+        assert_eq!(db.get_many(&ids).unwrap().into_iter().map(revision).collect::<Vec<_>>(), expected);
+        let changed = db.changes().run().unwrap().map(|change| change.unwrap().id.to_string());
+        let mut changed: Vec<String> = changed.collect();
+        changed.sort();
+        let listed =
+            whole.changes(stemmadb::Sequence::ZERO).unwrap().run().map(|change| change.unwrap().id.to_string());
+        let mut listed: Vec<String> = listed.collect();
+        listed.sort();
+        assert_eq!(changed, listed);
+
+        // A transaction in a shard of the server.
+        let id = (0..).map(|n| format!("new-{n}")).find(|id| db.shard_of(id) == "far-0").unwrap();
+        let edit = || Edit::Insert { id: DocumentId::new(&id).unwrap(), body: "{}".parse().unwrap() };
+        db.transact().check(&id, None).edit(edit()).commit().unwrap();
+        assert_eq!(db.transact().check(&id, None).edit(edit()).commit().unwrap_err().kind(), ErrorKind::Conflict);
+        let refused = db.merge("far-0", "near").unwrap_err();
+        assert!(refused.message().contains("is on a server"), "{refused}");
+        assert!(db.pending_move().unwrap().is_none());
+    }
 }

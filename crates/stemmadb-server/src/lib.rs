@@ -15,6 +15,7 @@
 //! outbound    HTTP client                             objects     backups in object stores
 //! wire        the wire protocol            functions   functions of the program
 //! console     the web console          spans       requests for OpenTelemetry
+//! federations databases that are read as one
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -32,6 +33,7 @@ mod design;
 mod directory;
 mod documents;
 mod error;
+mod federations;
 mod functions;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

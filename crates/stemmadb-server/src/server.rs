@@ -37,6 +37,7 @@ use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
+use crate::federations::Federations;
 use crate::functions::Functions;
 use crate::http::{
     ClientBody, HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest,
@@ -168,6 +169,8 @@ impl Server {
             limits: config.triggers.clone(),
             stopping: stopped.clone(),
         }));
+        let to_members = OutboundClient::new(&config.replicator)?;
+        let federations = Federations::new(directory.clone(), to_members, config.replicator.ca.clone());
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
@@ -182,6 +185,7 @@ impl Server {
             scripts,
             topologies: Arc::new(Topologies::new(jobs.clone())),
             jobs,
+            federations: Arc::new(federations),
             connections: Arc::default(),
             functions: Arc::new(functions),
             dashboard,
@@ -195,8 +199,12 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
-        let topologies = state.topologies.clone();
-        blocking(move || topologies.start()).await?;
+        let loaded = state.clone();
+        blocking(move || {
+            loaded.topologies.start()?;
+            loaded.federations.load()
+        })
+        .await?;
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));

@@ -33,6 +33,9 @@ const TOKENS_MAX: usize = 10_000;
 /// Routes that only read although their method is POST.
 pub(super) const READING_POSTS: &[&str] = &[
     "/_dbs_info",
+    "/_federation/{name}/_aggregate",
+    "/_federation/{name}/_count",
+    "/_federation/{name}/_find",
     "/{db}/_aggregate",
     "/{db}/_all_docs",
     "/{db}/_all_docs/queries",

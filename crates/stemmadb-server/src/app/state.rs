@@ -12,6 +12,7 @@ use crate::accounts::Authenticator;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::Directory;
+use crate::federations::Federations;
 use crate::functions::Functions;
 use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
 use crate::metrics::Metrics;
@@ -47,6 +48,7 @@ pub(crate) struct ServerState {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) topologies: Arc<Topologies>,
+    pub(crate) federations: Arc<Federations>,
     pub(crate) shipping: Arc<Shipping>,
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) connections: Arc<Connections>,

@@ -31,11 +31,12 @@ pub(crate) struct Route {
 }
 
 /// The last segments of routes that only read, and may read much.
-const READING: [&str; 17] = [
+const READING: [&str; 18] = [
     "_aggregate",
     "_all_docs",
     "_bulk_get",
     "_changes",
+    "_count",
     "_design_docs",
     "_explain",
     "_explain_analyze",

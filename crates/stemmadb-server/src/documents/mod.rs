@@ -11,7 +11,7 @@ mod timestamp;
 
 pub(crate) use bulk::{BulkRequest, COUNT_MAX, check_count};
 pub(crate) use files::{FileView, format_md5_digest};
-pub(crate) use outgoing::{DocumentPrinter, ShowOptions};
+pub(crate) use outgoing::{DocumentPrinter, ShowOptions, print_document};
 pub(crate) use partition::{check_partition, check_partitioned_id, partition_end, partition_prefix};
 pub(crate) use replication_state::{ReplicationCounts, ReplicationState};
 pub(crate) use revs::{

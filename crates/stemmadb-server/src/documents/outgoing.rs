@@ -194,6 +194,37 @@ impl DocumentPrinter<'_> {
     }
 }
 
+/// Appends a document of any database as JSON, with stubs of its files. The digest of a file that was stored without an
+/// MD5 is left out.
+pub(crate) fn print_document(document: &Document, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b"{\"_id\":");
+    write_string(out, document.id().as_str());
+    push(out, format_args!(",\"_rev\":\"{}\"", document.revision()));
+    if document.is_deleted() {
+        out.extend_from_slice(b",\"_deleted\":true");
+    }
+    let body_start = out.len();
+    out.push(b',');
+    if !document.write_json_fields(out)? {
+        out.truncate(body_start);
+    }
+    for (at, file) in document.attachments()?.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b",\"_attachments\":{" } else { b"," });
+        write_string(out, &file.name);
+        out.extend_from_slice(b":{\"content_type\":");
+        write_string(out, &file.content_type);
+        if let Some(md5) = &file.md5 {
+            push(out, format_args!(",\"digest\":\"{}\"", format_md5_digest(md5)));
+        }
+        push(out, format_args!(",\"revpos\":{},\"length\":{},\"stub\":true}}", file.generation, file.length));
+    }
+    if !document.attachments()?.is_empty() {
+        out.push(b'}');
+    }
+    out.push(b'}');
+    Ok(())
+}
+
 fn push(out: &mut Vec<u8>, displayed: impl std::fmt::Display) {
     // Writing to memory can't fail.
     std::io::Write::write_fmt(out, format_args!("{displayed}")).ok();

@@ -196,3 +196,18 @@ pub(super) const SUBSCRIBE: &[Parameter] = &[
     ),
     number("heartbeat", "Send a heartbeat after this many idle milliseconds. Default: 30,000."),
 ];
+
+/// A question to a federation.
+pub(super) const FEDERATED: &[Parameter] = &[
+    flag("partial", "Answer without the members that fail, and name them in `missing`. Default: fail."),
+    text("tag", "Ask only the members with this tag."),
+    number("timeout", "The milliseconds after which members that have not answered fail. Not for changes."),
+];
+
+/// Changes of a federation.
+pub(super) const FEDERATED_CHANGES: &[Parameter] = &[
+    text("since", "Return only changes after this position: a `seq` or `last_seq` of the federation."),
+    number("limit", "The maximum number of rows, of all members together."),
+    flag("include_docs", "Include the document in each row."),
+    one_of("style", &["main_only", "all_docs"], "Report the winning revision only, or all leaf revisions."),
+];

@@ -9,15 +9,16 @@ use hyper::Method;
 use super::Endpoint;
 use super::operation::{not_supported, returns, returns_bytes, returns_events, returns_json_lines};
 use super::parameters::{
-    ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, KEY_LIST, KEY_SET, KEY_WRITE, LATEST, LOG,
-    NEW_DATABASE, NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE, TAG, VIEW, WATCH, WRITE,
+    ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEDERATED, FEDERATED_CHANGES, FEED, KEY_LIST, KEY_SET,
+    KEY_WRITE, LATEST, LOG, NEW_DATABASE, NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE,
+    TAG, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, functions,
-    introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node, node_config, partition,
-    patch, prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact, triggers,
-    unsupported, update, updates, view, view_info, watch, wire,
+    aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, federation,
+    functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node, node_config,
+    partition, patch, prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact,
+    triggers, unsupported, update, updates, view, view_info, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -46,6 +47,7 @@ pub(super) fn endpoints() -> &'static [Endpoint] {
         endpoints.extend(own(token_routes()));
         endpoints.extend(node_routes());
         endpoints.extend(replicator_routes());
+        endpoints.extend(own(federation_routes()));
         endpoints.extend(database_routes());
         endpoints.extend(bulk_routes());
         endpoints.extend(mango_routes());
@@ -184,6 +186,32 @@ fn replicator_routes() -> Vec<Endpoint> {
             "Ends the replications of a topology until it is resumed.", returns("Ok")),
         route!(POST "/_topology/{name}/_resume" ServerAdmin topology::resume,
             "Starts the replications of a paused topology again.", returns("Ok")),
+    ]
+}
+
+fn federation_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/_federation" ServerAdmin federation::list, "Lists the federations, without credentials.",
+            returns("Federations")),
+        route!(GET "/_federation/{name}" ServerAdmin federation::get, "Returns a federation, without credentials.",
+            returns("Federation")),
+        route!(PUT "/_federation/{name}" ServerAdmin federation::put,
+            "Defines databases, on this and on other servers, that are read as one.",
+            returns("Ok").status(201).body("Federation")),
+        route!(DELETE "/_federation/{name}" ServerAdmin federation::delete,
+            "Deletes the definition of a federation; its databases stay.", returns("Ok")),
+        route!(POST "/_federation/{name}/_find" User federation::find,
+            "Returns documents of all members that match a selector, sorted and limited together.",
+            returns("FindResult").body("Find").parameters(&[FEDERATED])),
+        route!(POST "/_federation/{name}/_count" User federation::count,
+            "Counts the documents of all members that match a selector.",
+            returns("FederatedCount").body("Selection").parameters(&[FEDERATED])),
+        route!(POST "/_federation/{name}/_aggregate" User federation::aggregate,
+            "Computes counts, sums, extremes and distinct values of all members together, optionally by group.",
+            returns("AggregateResult").body("Aggregate").parameters(&[FEDERATED])),
+        route!(GET "/_federation/{name}/_changes" User federation::changes,
+            "Lists the changes of all members since a position.",
+            returns("FederatedChanges").parameters(&[FEDERATED, FEDERATED_CHANGES])),
     ]
 }
 

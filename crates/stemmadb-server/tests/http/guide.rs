@@ -68,6 +68,11 @@ fn commands_of_the_page_on_messages_return_documented_responses() {
 }
 
 #[test]
+fn commands_of_the_page_on_many_databases_return_documented_responses() {
+    check_page(include_str!("../../../../docs/guide/many-databases.md"), 8);
+}
+
+#[test]
 fn commands_of_the_page_on_access_rules_return_documented_responses() {
     check_page(include_str!("../../../../docs/guide/access-rules.md"), 12);
 }

@@ -8,6 +8,7 @@ mod cancellation;
 mod client;
 mod cves;
 mod encryption;
+mod federation;
 mod feeds;
 mod filters;
 mod find;

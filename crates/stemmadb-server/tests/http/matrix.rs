@@ -24,13 +24,14 @@ pub(crate) const WIRE: &str = "WIRE";
 /// Reads the expected access to every route and operation from `matrix.txt`, which is maintained separately from the
 /// route table.
 pub(crate) fn expected() -> BTreeMap<(&'static str, &'static str), (Access, Restricted)> {
-    use Access::{Anonymous, DatabaseAdmin, Member, Metrics, ServerAdmin};
+    use Access::{Anonymous, DatabaseAdmin, Member, Metrics, ServerAdmin, User};
     let rows = include_str!("matrix.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let row = |line: &'static str| {
         let mut words = line.split_whitespace();
         let [access, restricted, method, path] = std::array::from_fn(|_| words.next().unwrap());
         let access = match access {
             "anonymous" => Anonymous,
+            "user" => User,
             "member" => Member,
             "db-admin" => DatabaseAdmin,
             "metrics" => Metrics,

@@ -1,0 +1,110 @@
+//! The changes of a virtual database.
+
+use stemmadb::{Change, Result, Sequence};
+use stemmadb_client::AnyDatabase;
+
+use super::VirtualDatabase;
+use crate::changes::{FederatedChangeRows, FederatedChanges};
+
+/// A read of the changes of all shards after a position. Building it reads nothing.
+///
+/// A document that moves to another shard may be reported again with the same revision; no change is left out, whatever
+/// moved between two reads. Sequences are those of the shards: continue with [`VirtualChangeRows::token`].
+///
+/// ```
+/// # use stemmadb::Database;
+/// # use stemmadb_federation::{Grouping, VirtualDatabase};
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = VirtualDatabase::create([Database::in_memory(), Database::in_memory()], Grouping::ById)?;
+/// db.insert("a", &serde_json::json!({}))?;
+/// let mut changes = db.changes().run()?;
+/// assert_eq!(changes.next().expect("one change")?.id.as_str(), "a");
+/// let token = changes.token();
+/// assert!(db.changes().after(token).run()?.next().is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a read of the feed does nothing until it is run"]
+pub struct VirtualChanges {
+    database: VirtualDatabase,
+    changes: FederatedChanges,
+    documents: bool,
+}
+
+/// The changes of a virtual database. An iterator; after an error it returns no further changes.
+#[derive(Debug)]
+pub struct VirtualChangeRows {
+    database: VirtualDatabase,
+    rows: FederatedChangeRows,
+    documents: bool,
+}
+
+impl VirtualChanges {
+    pub(super) fn new(database: VirtualDatabase) -> Self {
+        let changes = FederatedChanges::new(database.federation.clone());
+        VirtualChanges { database, changes, documents: false }
+    }
+
+    /// Continues after the position of a token.
+    pub fn after(self, token: impl Into<String>) -> Self {
+        VirtualChanges { changes: self.changes.after(token), ..self }
+    }
+
+    /// Reads at most `count` changes of the shards.
+    pub fn limit(self, count: usize) -> Self {
+        VirtualChanges { changes: self.changes.limit(count), ..self }
+    }
+
+    /// Whether to return the documents, too.
+    pub fn documents(self, documents: bool) -> Self {
+        VirtualChanges { changes: self.changes.documents(documents), documents, ..self }
+    }
+
+    /// Reads the changes.
+    ///
+    /// # Errors
+    /// Those of [`Database::changes`](stemmadb::Database::changes), with the name of the shard; `Invalid` for a
+    /// malformed token.
+    pub fn run(self) -> Result<VirtualChangeRows> {
+        let VirtualChanges { database, changes, documents } = self;
+        Ok(VirtualChangeRows { database, rows: changes.run()?, documents })
+    }
+}
+
+impl VirtualChangeRows {
+    /// The token that continues after the last returned change.
+    pub fn token(&self) -> String {
+        self.rows.token()
+    }
+
+    /// The change as the document's shard reports it. A copy that is being moved, and the deletion of one that was
+    /// moved, stand for the document in its own shard: a reader may know the copy's row and not yet the document's.
+    fn of_owner(&self, shard: &str, change: Change) -> Result<Option<Change>> {
+        let gate = self.database.gate.read();
+        let owner = gate.owner(change.id.as_str());
+        if owner.name == shard {
+            return Ok(Some(change));
+        }
+        let AnyDatabase::Embedded(database) = &owner.database else { return Ok(None) };
+        let changes = database.changes(Sequence::ZERO).map_err(|error| owner.error(error))?;
+        let mut changes = changes.ids([change.id.as_str()]).documents(self.documents).run();
+        changes.next().transpose().map_err(|error| owner.error(error))
+    }
+}
+
+impl Iterator for VirtualChangeRows {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let row = match self.rows.next()? {
+                Ok(row) => row,
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(change) = self.of_owner(&row.member, row.change).transpose() {
+                return Some(change);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The shards of a virtual database as a read or a write sees them.
+//!
+//! Writes, and reads until they have their snapshots, hold the gate for reading; a move holds it for writing while it
+//! gives its buckets to another shard. So no write goes to a shard that has lost the document's bucket, and no read
+//! sees a document in two shards or in none.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use stemmadb::{DocumentId, Result};
+
+use super::placement::Placement;
+use crate::member::OpenMember;
+use crate::view::Losers;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) placement: Placement,
+    /// The shards, in the order of the placement.
+    pub(crate) members: Arc<[OpenMember]>,
+    /// For each shard, the documents that it has although it does not own their buckets.
+    pub(crate) losers: Losers,
+}
+
+impl Gate {
+    pub(crate) fn new(placement: Placement, members: Vec<OpenMember>) -> Self {
+        let losers = Arc::new(vec![HashSet::new(); members.len()]);
+        Gate { placement, members: members.into(), losers }
+    }
+
+    /// The shard that has a document.
+    pub(crate) fn owner(&self, id: &str) -> &OpenMember {
+        &self.members[self.placement.shard_of(id)]
+    }
+
+    /// The shard of a name.
+    pub(crate) fn member(&self, shard: &str) -> Result<&OpenMember> {
+        Ok(&self.members[self.placement.index(shard)?])
+    }
+
+    /// Adds documents that a shard has without owning them.
+    pub(crate) fn hide(&mut self, shard: usize, ids: impl IntoIterator<Item = DocumentId>) {
+        Arc::make_mut(&mut self.losers)[shard].extend(ids);
+    }
+
+    /// Replaces the shards. None has documents that it does not own.
+    pub(crate) fn replace(&mut self, placement: Placement, members: Vec<OpenMember>) {
+        *self = Gate::new(placement, members);
+    }
+}

@@ -1,0 +1,267 @@
+//! Which shard has which documents: 4,096 buckets, each of which belongs to a shard.
+//!
+//! The bucket of a document is a hash of its id that never changes; only the owners of buckets do. Every change of a
+//! placement increases its epoch, and the placement with the highest epoch counts.
+
+use stemmadb::{Error, Object, Result, Value};
+
+/// The number of buckets.
+pub(crate) const BUCKETS: u16 = 4_096;
+
+/// Which documents lie together in one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Grouping {
+    /// Each document is placed by its whole id.
+    ById,
+    /// Documents whose ids are equal up to the first occurrence of this character lie together, so that a transaction
+    /// can write them: `order-7:line-1` and `order-7:line-2` with `:`. An id without it is placed by its whole id.
+    ByPrefix(char),
+}
+
+/// The owners of the buckets.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placement {
+    pub(crate) epoch: u64,
+    pub(crate) grouping: Grouping,
+    /// The names of the shards.
+    pub(crate) shards: Vec<String>,
+    /// For each bucket, the index of its shard.
+    pub(crate) owners: Vec<u16>,
+    /// The move that is in progress.
+    pub(crate) planned: Option<PlannedMove>,
+    /// Buckets that left a shard and whose documents were deleted there: they can't come back, because a deletion
+    /// follows the revisions that would be copied.
+    pub(crate) former: Vec<(String, Vec<u16>)>,
+}
+
+/// A move of buckets from one shard to another.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedMove {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) buckets: Vec<u16>,
+    /// Whether the target owns the buckets already, and only the source's copies are left to be removed.
+    pub(crate) is_switched: bool,
+    /// Whether the source is no shard any more after the move.
+    pub(crate) removes_source: bool,
+}
+
+/// The bucket of a document.
+pub(crate) fn bucket_of(grouping: Grouping, id: &str) -> u16 {
+    let hashed = match grouping {
+        Grouping::ById => id,
+        Grouping::ByPrefix(separator) => id.split(separator).next().unwrap_or(id),
+    };
+    // Stored data depends on this: it must not change.
+    let hash = crc32c::crc32c(hashed.as_bytes()).wrapping_mul(0x9E37_79B1);
+    (hash >> 20) as u16
+}
+
+/// Sorted buckets as ranges: the first and the last of each.
+fn ranges(buckets: &[u16]) -> Value {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for bucket in buckets {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *bucket => *last = *bucket,
+            _ => ranges.push((*bucket, *bucket)),
+        }
+    }
+    let range = |(first, last): (u16, u16)| Value::Array(vec![u64::from(first).into(), u64::from(last).into()]);
+    Value::Array(ranges.into_iter().map(range).collect())
+}
+
+fn malformed() -> Error {
+    Error::invalid("the placement of a virtual database is malformed")
+        .with_hint("it was written by a newer version, or by another program")
+}
+
+fn buckets(ranges: Option<&Value>) -> Result<Vec<u16>> {
+    let mut buckets = Vec::new();
+    for range in ranges.and_then(Value::as_array).ok_or_else(malformed)? {
+        let number = |at| range.get_index(at).and_then(|number| u16::try_from(number).ok());
+        let (first, last) = number(0).zip(number(1)).ok_or_else(malformed)?;
+        if last >= BUCKETS {
+            return Err(malformed());
+        }
+        buckets.extend(first..=last);
+    }
+    Ok(buckets)
+}
+
+/// Reads numbers of arrays.
+trait Numbers {
+    fn get_index(&self, at: usize) -> Option<u64>;
+}
+
+impl Numbers for Value {
+    fn get_index(&self, at: usize) -> Option<u64> {
+        self.as_array()?.get(at)?.as_u64()
+    }
+}
+
+fn text(value: &Value, name: &str) -> Result<String> {
+    value.get(name).and_then(Value::as_str).map(str::to_owned).ok_or_else(malformed)
+}
+
+impl Placement {
+    /// Divides the buckets equally.
+    pub(crate) fn equal(shards: Vec<String>, grouping: Grouping) -> Self {
+        let count = shards.len();
+        let owners = (0..usize::from(BUCKETS)).map(|bucket| (bucket * count / usize::from(BUCKETS)) as u16).collect();
+        Placement { epoch: 1, grouping, shards, owners, planned: None, former: Vec::new() }
+    }
+
+    /// The bucket of a document.
+    pub(crate) fn bucket(&self, id: &str) -> u16 {
+        bucket_of(self.grouping, id)
+    }
+
+    /// The index of the shard that has a document.
+    pub(crate) fn shard_of(&self, id: &str) -> usize {
+        usize::from(self.owners[usize::from(self.bucket(id))])
+    }
+
+    /// The index of a shard.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this name.
+    pub(crate) fn index(&self, shard: &str) -> Result<usize> {
+        let index = self.shards.iter().position(|name| name == shard);
+        index.ok_or_else(|| Error::not_found(format!("no shard is named `{shard}`")))
+    }
+
+    /// The buckets of a shard.
+    pub(crate) fn buckets_of(&self, shard: usize) -> Vec<u16> {
+        (0..BUCKETS).filter(|bucket| usize::from(self.owners[usize::from(*bucket)]) == shard).collect()
+    }
+
+    /// Whether a shard has any bucket.
+    pub(crate) fn is_owner(&self, shard: usize) -> bool {
+        self.owners.iter().any(|owner| usize::from(*owner) == shard)
+    }
+
+    /// The next placement.
+    pub(crate) fn next(&self, change: impl FnOnce(&mut Placement)) -> Placement {
+        let mut next = self.clone();
+        next.epoch += 1;
+        change(&mut next);
+        next
+    }
+
+    /// Removes a shard that has no buckets.
+    pub(crate) fn remove_shard(&mut self, shard: usize) {
+        let removed = self.shards.remove(shard);
+        self.former.retain(|(name, _)| *name != removed);
+        let after = |owner: &mut u16| *owner -= u16::from(usize::from(*owner) > shard);
+        self.owners.iter_mut().for_each(after);
+    }
+
+    /// As it is stored.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut object = Object::new();
+        object.insert("epoch", self.epoch);
+        if let Grouping::ByPrefix(separator) = self.grouping {
+            object.insert("separator", separator.to_string());
+        }
+        let shard = |(at, name): (usize, &String)| {
+            let entry = [("name", Value::from(name.as_str())), ("buckets", ranges(&self.buckets_of(at)))];
+            Value::Object(entry.into_iter().collect())
+        };
+        object.insert("shards", Value::Array(self.shards.iter().enumerate().map(shard).collect()));
+        if let Some(planned) = &self.planned {
+            object.insert("move", planned.to_value());
+        }
+        let former = |(name, buckets): &(String, Vec<u16>)| {
+            let entry = [("name", Value::from(name.as_str())), ("buckets", ranges(buckets))];
+            Value::Object(entry.into_iter().collect())
+        };
+        object.insert("former", Value::Array(self.former.iter().map(former).collect()));
+        Value::Object(object)
+    }
+
+    /// Reads what [`Placement::to_value`] wrote.
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed.
+    pub(crate) fn parse(value: &Value) -> Result<Self> {
+        let list = |name| value.get(name).and_then(Value::as_array).ok_or_else(malformed);
+        let grouping = match value.get("separator").and_then(Value::as_str) {
+            Some(separator) => Grouping::ByPrefix(separator.chars().next().ok_or_else(malformed)?),
+            None => Grouping::ById,
+        };
+        let (mut shards, mut owners) = (Vec::new(), vec![u16::MAX; usize::from(BUCKETS)]);
+        for (at, shard) in list("shards")?.iter().enumerate() {
+            shards.push(text(shard, "name")?);
+            for bucket in buckets(shard.get("buckets"))? {
+                owners[usize::from(bucket)] = at as u16;
+            }
+        }
+        if owners.contains(&u16::MAX) {
+            return Err(malformed());
+        }
+        let former = list("former")?.iter();
+        let former = former.map(|one| Ok((text(one, "name")?, buckets(one.get("buckets"))?))).collect::<Result<_>>()?;
+        let planned = value.get("move").map(PlannedMove::parse).transpose()?;
+        let epoch = value.get("epoch").and_then(Value::as_u64).ok_or_else(malformed)?;
+        Ok(Placement { epoch, grouping, shards, owners, planned, former })
+    }
+}
+
+impl PlannedMove {
+    fn to_value(&self) -> Value {
+        let fields = [
+            ("from", Value::from(self.from.as_str())),
+            ("to", self.to.as_str().into()),
+            ("buckets", ranges(&self.buckets)),
+            ("switched", self.is_switched.into()),
+            ("removes_source", self.removes_source.into()),
+        ];
+        Value::Object(fields.into_iter().collect())
+    }
+
+    fn parse(value: &Value) -> Result<Self> {
+        let flag = |name| value.get(name).and_then(Value::as_bool).ok_or_else(malformed);
+        Ok(PlannedMove {
+            from: text(value, "from")?,
+            to: text(value, "to")?,
+            buckets: buckets(value.get("buckets"))?,
+            is_switched: flag("switched")?,
+            removes_source: flag("removes_source")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_of_ids_never_change() {
+        let of = |id: &str| bucket_of(Grouping::ById, id);
+        assert_eq!((of(""), of("a"), of("solaris"), of("order-7:line-1")), (0, 2049, 3253, 3102));
+        let by_prefix = |id: &str| bucket_of(Grouping::ByPrefix(':'), id);
+        assert_eq!((by_prefix("order-7:line-1"), by_prefix("order-7")), (of("order-7"), of("order-7")));
+        let mut counts = [0; 8];
+        (0..8_000).for_each(|n| counts[usize::from(of(&format!("d{n:05}"))) / 512] += 1);
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn placements_are_read_as_written() {
+        let names = |count| (0..count).map(|n| format!("s{n}")).collect::<Vec<_>>();
+        let mut placement = Placement::equal(names(3), Grouping::ByPrefix(':'));
+        assert_eq!(Placement::parse(&placement.to_value()).unwrap(), placement);
+        placement = placement.next(|next| {
+            next.owners[7] = 2;
+            next.former.push(("s0".into(), vec![1, 2, 3, 9]));
+            let (from, to) = ("s0".into(), "s2".into());
+            let buckets = vec![7, 8, 9, 4_095];
+            next.planned = Some(PlannedMove { from, to, buckets, is_switched: true, removes_source: false });
+        });
+        assert_eq!(Placement::parse(&placement.to_value()).unwrap(), placement);
+        let sizes: Vec<usize> = (0..3).map(|shard| placement.buckets_of(shard).len()).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 4_096);
+        assert!(Placement::parse(&Value::Object(Object::new())).is_err());
+    }
+}

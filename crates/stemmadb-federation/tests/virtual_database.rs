@@ -1,0 +1,407 @@
+//! Virtual databases: their answers equal those of one database, also while buckets move and after crashes.
+
+mod cases;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cases::{Random, body, compare};
+use serde_json::json;
+use stemmadb::{Database, DocumentId, Edit, ErrorKind, Revision, Selector, Value, field};
+use stemmadb_federation::{Grouping, MoveStep, VirtualDatabase};
+
+/// The number of questions; `STEMMA_FEDERATION_CASES` replaces it.
+const CASES: u64 = 3_000;
+/// The questions about the same documents.
+const ROUND: u64 = 30;
+
+fn id(random: &mut Random) -> String {
+    format!("d{:02}", random.below(90))
+}
+
+/// A random edit that may succeed or fail.
+fn edit(random: &mut Random, revisions: &BTreeMap<String, Revision>) -> Edit {
+    let id = id(random);
+    let known = revisions.get(&id).copied();
+    let body = Value::from_serialize(&body(random)).unwrap();
+    let document = DocumentId::new(&id).unwrap();
+    match (random.below(5), known) {
+        (0, Some(revision)) => Edit::Delete { id: document, revision },
+        (1, Some(revision)) => Edit::Replace { id: document, revision, body },
+        (2, _) => Edit::Insert { id: document, body },
+        _ => Edit::Upsert { id: document, body },
+    }
+}
+
+/// Applies the same random edits to both, and compares their outcomes.
+fn write(random: &mut Random, db: &VirtualDatabase, whole: &Database, count: u64) {
+    let mut revisions = BTreeMap::new();
+    for listed in whole.snapshot().unwrap().list().run() {
+        let listed = listed.unwrap();
+        revisions.insert(listed.id.to_string(), listed.revision);
+    }
+    let mut edits: Vec<Edit> = (0..count).map(|_| edit(random, &revisions)).collect();
+    let outcome = |result: stemmadb::Result<Revision>| result.map_err(|error| error.kind());
+    if random.below(2) == 0 {
+        let expected: Vec<_> = whole.bulk(edits.clone()).unwrap().into_iter().map(outcome).collect();
+        assert_eq!(db.bulk(edits).unwrap().into_iter().map(outcome).collect::<Vec<_>>(), expected);
+    } else {
+        for edit in edits.drain(..) {
+            assert_eq!(outcome(db.edit(edit.clone())), outcome(whole.edit(edit)));
+        }
+    }
+}
+
+/// Moves some buckets a step further, or begins to.
+fn advance(
+    random: &mut Random,
+    db: &VirtualDatabase,
+    running: &mut Option<stemmadb_federation::ShardMove>,
+    names: &mut u64,
+) {
+    if running.is_none() {
+        let shards = db.shards();
+        let (shard, count) = random.one_of(&shards);
+        *names += 1;
+        *running = match random.below(3) {
+            0 if shards.len() < 16 && count > 1 => {
+                Some(db.split(&shard, (format!("new-{names}"), Database::in_memory())).unwrap())
+            }
+            1 if shards.len() > 1 => {
+                let (into, _) = random.one_of(&shards);
+                // Buckets that left a shard can't come back.
+                db.merge(&shard, &into).ok()
+            }
+            _ => None,
+        };
+    }
+    if let Some(moving) = running
+        && moving.step().unwrap() == MoveStep::Done
+    {
+        *running = None;
+    }
+}
+
+#[test]
+fn answers_equal_those_of_one_database() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let cases = number("STEMMA_FEDERATION_CASES").unwrap_or(CASES);
+    let first = number("STEMMA_FEDERATION_SEED").unwrap_or(0);
+    for seed in first..first + cases.div_ceil(ROUND) {
+        let mut random = Random(seed);
+        random.below(2);
+        let count = 1 + random.below(if seed % 8 == 0 { 16 } else { 5 });
+        let shards = (0..count).map(|_| Database::in_memory());
+        let db = VirtualDatabase::create(shards, Grouping::ById).unwrap();
+        let whole = Database::in_memory();
+        println!("seed {seed}: {count} shards");
+        let (mut running, mut names) = (None, 0);
+        for turn in 0..ROUND {
+            if turn % 3 == 0 {
+                let writes = if turn == 0 { 80 } else { 8 };
+                write(&mut random, &db, &whole, writes);
+            }
+            compare(&mut random, &db, &whole);
+            if seed % 2 == 1 {
+                advance(&mut random, &db, &mut running, &mut names);
+            }
+        }
+    }
+}
+
+/// The states of all documents, deleted ones included, as their changes tell.
+fn states(changes: impl IntoIterator<Item = stemmadb::Result<stemmadb::Change>>) -> BTreeMap<String, (Revision, bool)> {
+    let state = |change: stemmadb::Change| (change.id.to_string(), (change.revision, change.deleted));
+    changes.into_iter().map(|change| state(change.unwrap())).collect()
+}
+
+#[test]
+fn changes_miss_nothing_while_buckets_move() {
+    for seed in 0..40 {
+        let mut random = Random(1000 + seed);
+        let shards = (0..1 + random.below(3)).map(|_| Database::in_memory());
+        let db = VirtualDatabase::create(shards, Grouping::ById).unwrap();
+        let whole = Database::in_memory();
+        let (mut running, mut names, mut token) = (None, 0, None::<String>);
+        let mut seen = BTreeMap::new();
+        let read = |seen: &mut BTreeMap<_, _>, token: &mut Option<String>, count: usize| {
+            let changes = db.changes().limit(count);
+            let changes = token.iter().fold(changes, |changes, token| changes.after(token.as_str()));
+            let mut rows = changes.run().unwrap();
+            let found = states(rows.by_ref());
+            *token = Some(rows.token());
+            let is_end = found.is_empty();
+            seen.extend(found);
+            is_end
+        };
+        for _ in 0..40 {
+            write(&mut random, &db, &whole, 5);
+            if random.below(3) > 0 {
+                read(&mut seen, &mut token, 1 + random.below(20) as usize);
+            }
+            advance(&mut random, &db, &mut running, &mut names);
+        }
+        // A page may have no row that counts, so two empty ones are read.
+        while !read(&mut seen, &mut token, 1_000) || !read(&mut seen, &mut token, 1_000) {}
+        assert_eq!(seen, states(whole.changes(stemmadb::Sequence::ZERO).unwrap().run()), "seed {seed}");
+    }
+}
+
+#[test]
+fn position_within_copies_misses_no_document() {
+    // The position is after some copies in the target, whose documents it has not reached in the source.
+    let db = VirtualDatabase::create([("one", Database::in_memory())], Grouping::ById).unwrap();
+    for n in 0..60 {
+        db.insert(&format!("d{n:02}"), &json!({"n": n})).unwrap();
+    }
+    let mut moving = db.split("one", ("two", Database::in_memory())).unwrap();
+    assert!(matches!(moving.step().unwrap(), MoveStep::Copied(20..40)));
+    let mut rows = db.changes().limit(30).run().unwrap();
+    let mut seen = states(rows.by_ref());
+    let token = rows.token();
+    moving.run().unwrap();
+    seen.extend(states(db.changes().after(token).run().unwrap()));
+    assert_eq!(seen.len(), 60);
+    assert!(seen.values().all(|(_, is_deleted)| !is_deleted));
+}
+
+#[test]
+fn transactions_are_within_one_bucket() {
+    let db = VirtualDatabase::create((0..4).map(|_| Database::in_memory()), Grouping::ByPrefix(':')).unwrap();
+    let insert = |id: &str| Edit::Insert { id: DocumentId::new(id).unwrap(), body: "{}".parse().unwrap() };
+    let revisions = db.transact().edit(insert("a:1")).edit(insert("a:2")).commit().unwrap();
+    assert_eq!(db.get("a:2").unwrap().unwrap().revision(), &revisions[1]);
+    let conflict = db.transact().check("a:1", None).edit(insert("a:3")).commit().unwrap_err();
+    assert_eq!(conflict.kind(), ErrorKind::Conflict);
+    db.transact().check("a:1", Some(&revisions[0])).check("a:3", None).edit(insert("a:3")).commit().unwrap();
+    // One of the edits fails: none is applied.
+    assert!(db.transact().edit(insert("a:4")).edit(insert("a:1")).commit().is_err());
+    assert!(db.get("a:4").unwrap().is_none());
+    let other = (0..).map(|n| format!("b{n}:1")).find(|id| db.bucket(id) != db.bucket("a:1")).unwrap();
+    let refused = db.transact().edit(insert("a:5")).edit(insert(&other)).commit().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.message().contains("different buckets"), "{refused}");
+    assert!(db.get("a:5").unwrap().is_none() && db.get(&other).unwrap().is_none());
+    assert!(db.transact().commit().is_err());
+}
+
+#[test]
+fn shards_are_checked() {
+    let used = Database::in_memory();
+    used.insert("a", &json!({})).unwrap();
+    let error = VirtualDatabase::create([used.clone()], Grouping::ById).unwrap_err();
+    assert!(error.message().contains("has documents"), "{error}");
+    let (one, two) = (Database::in_memory(), Database::in_memory());
+    let db = VirtualDatabase::create([("one", one.clone()), ("two", two.clone())], Grouping::ById).unwrap();
+    assert_eq!(VirtualDatabase::create([one.clone()], Grouping::ById).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(VirtualDatabase::open([Database::in_memory()]).unwrap_err().kind(), ErrorKind::NotFound);
+    let missing = VirtualDatabase::open([("one", one.clone())]).unwrap_err();
+    assert!(missing.message().contains("`two` is missing"), "{missing}");
+    let three = [("one", one), ("two", two), ("three", Database::in_memory())];
+    assert!(VirtualDatabase::open(three).unwrap_err().message().contains("`three` is no shard"));
+    assert!(db.add_shard(("one", Database::in_memory())).is_err());
+    assert!(db.add_shard(("four", used)).is_err());
+    assert_eq!(db.move_buckets([0], "none").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.move_buckets([0, 4_095], "one").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.move_buckets([4_096], "one").unwrap_err().kind(), ErrorKind::Invalid);
+    // Buckets that left a shard can't come back to it.
+    db.move_buckets(0..100, "two").unwrap().run().unwrap();
+    let error = db.move_buckets(50..60, "one").unwrap_err();
+    assert!(error.message().contains("can't come back"), "{error}");
+    assert_eq!(db.shards(), [("one".to_owned(), 1_948), ("two".to_owned(), 2_148)]);
+}
+
+#[test]
+fn target_that_refuses_documents_gets_no_buckets() {
+    let (one, two) = (Database::in_memory(), Database::in_memory());
+    let db = VirtualDatabase::create([("one", one)], Grouping::ById).unwrap();
+    for n in 0..50 {
+        db.insert(&format!("a:{n}"), &json!({"n": n})).unwrap();
+    }
+    let schema = stemmadb::Schema::new(&json!({"required": ["name"]})).unwrap();
+    two.schemas().require("a", schema).unwrap();
+    let mut moving = db.split("one", ("two", two.clone())).unwrap();
+    let error = moving.step().unwrap_err();
+    assert!(error.message().contains("refuses"), "{error}");
+    assert_eq!(db.find(Selector::everything()).count().unwrap(), 50);
+    drop(moving);
+    assert!(db.add_shard(("three", Database::in_memory())).is_err(), "the move is not complete");
+    two.schemas().remove("a").unwrap();
+    db.pending_move().unwrap().unwrap().run().unwrap();
+    assert_eq!(db.find(Selector::everything()).count().unwrap(), 50);
+    assert_eq!(db.shards()[1], ("two".to_owned(), 2_048));
+}
+
+/// The shards of a directory.
+fn open_all(directory: &Path, names: &[&str]) -> Vec<(String, Database)> {
+    names.iter().map(|name| ((*name).to_owned(), Database::open(directory.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn interrupted_moves_continue_after_a_restart() {
+    // Each kind of move is stopped after each of its steps, and continued by another handle.
+    for kind in ["split", "merge", "move"] {
+        for stop_after in 0..8 {
+            let directory = tempfile::tempdir().unwrap();
+            let whole = Database::in_memory();
+            let mut random = Random(stop_after * 7 + kind.len() as u64);
+            let first: &[&str] = if kind == "split" { &["a"] } else { &["a", "b"] };
+            let databases = open_all(directory.path(), first);
+            let db = VirtualDatabase::create(databases.clone(), Grouping::ById).unwrap();
+            write(&mut random, &db, &whole, 300);
+            let mut moving = match kind {
+                "split" => db.split("a", ("b", Database::open(directory.path().join("b")).unwrap())).unwrap(),
+                "merge" => db.merge("a", "b").unwrap(),
+                _ => db.move_buckets(0..700, "b").unwrap(),
+            };
+            let mut is_done = false;
+            for _ in 0..stop_after {
+                write(&mut random, &db, &whole, 20);
+                is_done = moving.step().unwrap() == MoveStep::Done;
+                compare(&mut random, &db, &whole);
+            }
+            drop((moving, db, databases));
+            let names: &[&str] = if kind == "merge" && is_done { &["b"] } else { &["a", "b"] };
+            let databases = open_all(directory.path(), names);
+            let db = VirtualDatabase::open(databases).unwrap();
+            for _ in 0..5 {
+                compare(&mut random, &db, &whole);
+            }
+            write(&mut random, &db, &whole, 20);
+            match db.pending_move().unwrap() {
+                Some(mut moving) => {
+                    while moving.step().unwrap() != MoveStep::Done {
+                        write(&mut random, &db, &whole, 20);
+                        compare(&mut random, &db, &whole);
+                    }
+                }
+                None => assert!(is_done, "{kind} {stop_after}"),
+            }
+            let expected: &[(&str, usize)] = match kind {
+                "split" => &[("a", 2_048), ("b", 2_048)],
+                "merge" => &[("b", 4_096)],
+                _ => &[("a", 1_348), ("b", 2_748)],
+            };
+            let shards = db.shards();
+            assert_eq!(shards.iter().map(|(name, count)| (name.as_str(), *count)).collect::<Vec<_>>(), expected);
+            for _ in 0..20 {
+                compare(&mut random, &db, &whole);
+            }
+            assert_eq!(
+                states(db.changes().run().unwrap()),
+                states(whole.changes(stemmadb::Sequence::ZERO).unwrap().run())
+            );
+        }
+    }
+}
+
+#[test]
+fn placement_of_one_shard_decides() {
+    // As after a crash between storing the placement in the target and in the others.
+    let (one, two) = (Database::in_memory(), Database::in_memory());
+    let shards = || [("one", one.clone()), ("two", two.clone())];
+    let db = VirtualDatabase::create(shards(), Grouping::ById).unwrap();
+    for n in 0..200 {
+        db.insert(&format!("d{n}"), &json!({"n": n})).unwrap();
+    }
+    let mut moving = db.move_buckets(0..1_000, "two").unwrap();
+    let keys = one.keys("stemma.virtual").unwrap();
+    let before: Value = keys.get("placement").unwrap().unwrap();
+    while moving.step().unwrap() != MoveStep::Switched {}
+    keys.set("placement", &before).unwrap();
+    drop((moving, db));
+    let db = VirtualDatabase::open(shards()).unwrap();
+    assert_eq!(db.shards()[1].1, 3_048);
+    assert_eq!(db.find(Selector::everything()).count().unwrap(), 200);
+    db.pending_move().unwrap().unwrap().run().unwrap();
+    let all: BTreeSet<String> =
+        db.find(field("n").ge(0)).documents().unwrap().iter().map(|one| one.id().to_string()).collect();
+    assert_eq!((all.len(), one.find(Selector::everything()).count().unwrap() < 200), (200, true));
+}
+
+#[test]
+fn clients_write_and_read_while_shards_split_and_merge() {
+    let db = VirtualDatabase::create([("s0", Database::in_memory())], Grouping::ById).unwrap();
+    for n in 0..2_000 {
+        db.insert(&format!("fixed-{n:04}"), &json!({"kind": "fixed", "n": n})).unwrap();
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..2)
+        .map(|writer| {
+            let (db, is_over) = (db.clone(), is_over.clone());
+            std::thread::spawn(move || {
+                let (mut model, mut random) = (BTreeMap::new(), Random(writer));
+                while !is_over.load(Ordering::Relaxed) {
+                    let id = format!("w{writer}-{:03}", random.below(300));
+                    let n = random.below(1_000);
+                    match model.get(&id) {
+                        Some((_, revision)) if n % 4 == 0 => {
+                            db.delete(&id, revision).unwrap();
+                            model.remove(&id);
+                        }
+                        Some((_, revision)) => {
+                            let revision = db.replace(&id, revision, &json!({"kind": "written", "n": n})).unwrap();
+                            model.insert(id, (n, revision));
+                        }
+                        None => {
+                            let revision = db.insert(&id, &json!({"kind": "written", "n": n})).unwrap();
+                            model.insert(id, (n, revision));
+                        }
+                    }
+                }
+                model
+            })
+        })
+        .collect();
+    let readers: Vec<_> = (0..2)
+        .map(|reader| {
+            let (db, is_over) = (db.clone(), is_over.clone());
+            std::thread::spawn(move || {
+                let mut count = 0_u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    if reader == 0 {
+                        assert_eq!(db.find(field("kind").eq("fixed")).count().unwrap(), 2_000);
+                        let n = count % 2_000;
+                        assert!(db.get(&format!("fixed-{n:04}")).unwrap().is_some());
+                    } else {
+                        // Pages, during which buckets move.
+                        let (mut token, mut found) = (None::<String>, Vec::new());
+                        loop {
+                            let page = db.find(field("kind").eq("fixed")).sort("n").limit(300);
+                            let page = token.iter().fold(page, |page, token| page.after(token.as_str()));
+                            let mut page = page.run().unwrap();
+                            found.extend(page.by_ref().map(|row| row.unwrap().id().to_string()));
+                            token = page.token().unwrap();
+                            if token.is_none() {
+                                break;
+                            }
+                        }
+                        assert_eq!(found, (0..2_000).map(|n| format!("fixed-{n:04}")).collect::<Vec<_>>());
+                    }
+                    count += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            })
+        })
+        .collect();
+    db.split("s0", ("s1", Database::in_memory())).unwrap().run().unwrap();
+    db.split("s1", ("s2", Database::in_memory())).unwrap().run().unwrap();
+    db.merge("s2", "s0").unwrap_err();
+    db.split("s0", ("s3", Database::in_memory())).unwrap().run().unwrap();
+    db.merge("s0", "s3").unwrap().run().unwrap();
+    db.merge("s2", "s3").unwrap().run().unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    let mut model = BTreeMap::new();
+    writers.into_iter().for_each(|writer| model.extend(writer.join().unwrap()));
+    let found = db.find(field("kind").eq("written")).documents().unwrap();
+    let number = |document: &stemmadb::Document| document.get("n").unwrap().unwrap().as_u64().unwrap();
+    let found: BTreeMap<_, _> =
+        found.iter().map(|document| (document.id().to_string(), (number(document), *document.revision()))).collect();
+    assert_eq!(found, model);
+    let shards = db.shards();
+    assert_eq!(shards.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["s1", "s3"]);
+}
