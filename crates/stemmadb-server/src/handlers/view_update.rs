@@ -69,7 +69,7 @@ pub(super) async fn update_for_list(
         let is_behind = opened.is_behind(&query)?;
         Ok((opened, is_behind))
     });
-    let (opened, is_behind) = begun.await?;
+    let (opened, is_behind) = limit.check(begun.await)?;
     if is_behind {
         limit.wait(update(&opened)).await?;
     }
