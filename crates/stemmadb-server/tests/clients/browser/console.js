@@ -525,26 +525,27 @@ test('the log is followed, filtered and paused', async () => {
   await visit('/log');
   await shows('main header .state', 'live');
   await shows('main table', 'stemma::request', 'INFO', 'GET /');
-  await main('input[type=search]').fill('/_uuids');
+  // No other client of this server asks for it.
+  await main('input[type=search]').fill('/_versions');
   await shows('main', 'No line contains this text.');
-  await ask('GET', '_uuids');
-  await shows('main table', 'GET /_uuids', '200', username);
+  await ask('GET', '_node/_local/_versions');
+  await shows('main table', 'GET /_node/{node}/_versions', '200', username);
   assert.equal(await main('tbody tr').count(), 1);
   // A line is opened by keyboard.
   await main('tbody tr').first().focus();
   await page.keyboard.press('Enter');
-  await shows('dialog', 'Line of the log', '"route": "/_uuids"', '"level": "INFO"', '"seq":');
+  await shows('dialog', 'Line of the log', '"route": "/_node/{node}/_versions"', '"level": "INFO"', '"seq":');
   await page.keyboard.press('Escape');
   await picture('log');
   // While it is paused, new lines wait.
   await button('Pause').click();
   await shows('main header .state', 'paused');
-  await ask('GET', '_uuids?count=2');
+  await ask('GET', '_node/_local/_versions');
   await ask('GET', '_session');
   await main('input[type=search]').fill('/_session');
   await page.waitForTimeout(500);
   const before = await main('tbody tr[data-row]').count();
-  await main('input[type=search]').fill('/_uuids');
+  await main('input[type=search]').fill('/_versions');
   await until('it shows what it showed', async () => (await main('tbody tr').count()) === 1);
   await button('Continue').click();
   await until('it goes on', async () => (await main('tbody tr').count()) === 2);
@@ -558,8 +559,8 @@ test('the log is followed, filtered and paused', async () => {
   assert.equal(await page.getByLabel('Level', { exact: true }).inputValue(), 'error');
   await page.getByLabel('Level', { exact: true }).selectOption('debug');
   await shows('main table', 'GET /');
-  await main('input[type=search]').fill('/_uuids');
-  await shows('main table', 'GET /_uuids');
+  await main('input[type=search]').fill('/_versions');
+  await shows('main table', 'GET /_node/{node}/_versions');
   assert.doesNotMatch(await text(), new RegExp(`${password}|lovelace`));
   assert.deepEqual(problems, []);
 });
