@@ -27,7 +27,7 @@
 //! # }
 //! ```
 //!
-//! A [`VirtualDatabase`] is one database whose documents lie in several, by a hash of their ids.
+//! A [`VirtualDatabase`] is one database whose documents are stored in several, by a hash of their ids.
 //!
 //! Everything blocks the calling thread. Embedded members are read by it, one after the other; requests to servers are
 //! sent before, and their answers read afterwards. Writing is done in the members.

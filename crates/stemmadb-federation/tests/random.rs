@@ -2,7 +2,7 @@
 
 mod cases;
 
-use cases::{Random, compare, fill};
+use cases::{Random, compare, fill, seeds};
 use stemmadb::Database;
 use stemmadb_client::AnyDatabase;
 use stemmadb_federation::Federation;
@@ -14,10 +14,7 @@ const ROUND: u64 = 40;
 
 #[test]
 fn answers_equal_those_of_one_database() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let cases = number("STEMMA_FEDERATION_CASES").unwrap_or(CASES);
-    let first = number("STEMMA_FEDERATION_SEED").unwrap_or(0);
-    for seed in first..first + cases.div_ceil(ROUND) {
+    for seed in seeds(CASES, ROUND) {
         let mut random = Random(seed);
         random.below(2);
         let count = 1 + random.below(if seed % 8 == 0 { 16 } else { 5 }) as usize;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cases::{Random, body, compare};
+use cases::{Random, body, compare, seeds};
 use serde_json::json;
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Revision, Selector, Value, field};
 use stemmadb_federation::{Grouping, MoveStep, VirtualDatabase};
@@ -72,7 +72,7 @@ fn advance(
             }
             1 if shards.len() > 1 => {
                 let (into, _) = random.one_of(&shards);
-                // Buckets that left a shard can't come back.
+                // Buckets that left a shard can't return.
                 db.merge(&shard, &into).ok()
             }
             _ => None,
@@ -87,10 +87,7 @@ fn advance(
 
 #[test]
 fn answers_equal_those_of_one_database() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let cases = number("STEMMA_FEDERATION_CASES").unwrap_or(CASES);
-    let first = number("STEMMA_FEDERATION_SEED").unwrap_or(0);
-    for seed in first..first + cases.div_ceil(ROUND) {
+    for seed in seeds(CASES, ROUND) {
         let mut random = Random(seed);
         random.below(2);
         let count = 1 + random.below(if seed % 8 == 0 { 16 } else { 5 });
@@ -207,7 +204,7 @@ fn shards_are_checked() {
     assert_eq!(db.move_buckets([0], "none").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(db.move_buckets([0, 4_095], "one").unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.move_buckets([4_096], "one").unwrap_err().kind(), ErrorKind::Invalid);
-    // Buckets that left a shard can't come back to it.
+    // Buckets that left a shard can't return to it.
     db.move_buckets(0..100, "two").unwrap().run().unwrap();
     let error = db.move_buckets(50..60, "one").unwrap_err();
     assert!(error.message().contains("can't come back"), "{error}");

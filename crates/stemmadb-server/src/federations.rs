@@ -260,14 +260,14 @@ fn check_address(host: &str) -> Result<()> {
 /// The federations of a server.
 pub(crate) struct Federations {
     directory: Arc<Directory>,
-    outbound: OutboundClient,
+    outbound: Arc<OutboundClient>,
     trust: TlsTrust,
     by_name: Mutex<BTreeMap<String, Arc<DefinedFederation>>>,
 }
 
 impl Federations {
     /// The federations of a directory. `ca` is a file with the certificates to trust.
-    pub(crate) fn new(directory: Arc<Directory>, outbound: OutboundClient, ca: Option<PathBuf>) -> Self {
+    pub(crate) fn new(directory: Arc<Directory>, outbound: Arc<OutboundClient>, ca: Option<PathBuf>) -> Self {
         let trust = ca.map_or(TlsTrust::System, TlsTrust::File);
         Federations { directory, outbound, trust, by_name: Mutex::default() }
     }

@@ -131,7 +131,7 @@ impl Server {
             Ok((directory, settings, authenticator, generated_password))
         })
         .await?;
-        let outbound = OutboundClient::new(&config.replicator)?;
+        let outbound = Arc::new(OutboundClient::new(&config.replicator)?);
         let dashboard = Dashboard::open(config.dashboard.as_deref())?;
         let (mut address, mut listening) = (config.address, None);
         if listens {
@@ -152,7 +152,7 @@ impl Server {
         let jobs = Arc::new(Jobs::new(JobContext {
             directory: directory.clone(),
             scripts: scripts.clone(),
-            outbound,
+            outbound: outbound.clone(),
             memory: memory.clone(),
             body_bytes_max: config.limits.body_bytes,
             durability: config.durability,
@@ -163,14 +163,13 @@ impl Server {
         let triggers = Arc::new(Triggers::new(TriggerContext {
             directory: directory.clone(),
             scripts: scripts.clone(),
-            outbound: OutboundClient::new(&config.replicator)?,
+            outbound: outbound.clone(),
             durability: config.durability,
             calls: Semaphore::new(config.triggers.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
             limits: config.triggers.clone(),
             stopping: stopped.clone(),
         }));
-        let to_members = OutboundClient::new(&config.replicator)?;
-        let federations = Federations::new(directory.clone(), to_members, config.replicator.ca.clone());
+        let federations = Federations::new(directory.clone(), outbound, config.replicator.ca.clone());
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {

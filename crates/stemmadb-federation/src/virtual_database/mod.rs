@@ -1,4 +1,4 @@
-//! One database whose documents lie in several.
+//! One database whose documents are stored in several.
 
 mod changes;
 mod gate;
@@ -28,7 +28,7 @@ pub use transact::VirtualTransact;
 const NAMESPACE: &str = "stemma.virtual";
 const KEY: &str = "placement";
 
-/// One database whose documents lie in several shards, by a hash of their ids.
+/// One database whose documents are stored in several shards, by a hash of their ids.
 ///
 /// Shards are databases of this process or of servers. Single documents are read and written in their shard; queries,
 /// figures and changes are those of all shards together, as of a [`Federation`].
@@ -309,7 +309,7 @@ fn check_is_empty(member: &OpenMember) -> Result<()> {
     }
 }
 
-/// The ids of the documents of a database that lie in these buckets.
+/// The ids of the documents of a database that belong to these buckets.
 fn ids_in(database: &AnyDatabase, grouping: Grouping, buckets: &[u16]) -> Result<Vec<DocumentId>> {
     let AnyDatabase::Embedded(database) = database else { return Ok(Vec::new()) };
     let mut ids = Vec::new();

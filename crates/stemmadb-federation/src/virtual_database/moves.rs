@@ -260,7 +260,7 @@ fn embedded(member: &OpenMember) -> Result<Database> {
 }
 
 /// Stores a placement. It counts once one shard has it: `first`, or the first embedded one. The others get it as far as
-/// they answer, for those who look there.
+/// they answer, because opening reads all of them.
 fn decide(members: &[OpenMember], first: Option<&str>, placement: &Placement) -> Result<()> {
     let is_embedded = |member: &OpenMember| matches!(member.database, AnyDatabase::Embedded(_));
     let chosen = match first {

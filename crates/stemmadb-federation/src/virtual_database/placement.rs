@@ -8,13 +8,13 @@ use stemmadb::{Error, Object, Result, Value};
 /// The number of buckets.
 pub(crate) const BUCKETS: u16 = 4_096;
 
-/// Which documents lie together in one bucket.
+/// Which documents are in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Grouping {
     /// Each document is placed by its whole id.
     ById,
-    /// Documents whose ids are equal up to the first occurrence of this character lie together, so that a transaction
+    /// Documents whose ids are equal up to the first occurrence of this character are in one, so that a transaction
     /// can write them: `order-7:line-1` and `order-7:line-2` with `:`. An id without it is placed by its whole id.
     ByPrefix(char),
 }
@@ -30,7 +30,7 @@ pub(crate) struct Placement {
     pub(crate) owners: Vec<u16>,
     /// The move that is in progress.
     pub(crate) planned: Option<PlannedMove>,
-    /// Buckets that left a shard and whose documents were deleted there: they can't come back, because a deletion
+    /// Buckets that left a shard and whose documents were deleted there: they can't return, because a deletion
     /// follows the revisions that would be copied.
     pub(crate) former: Vec<(String, Vec<u16>)>,
 }

@@ -6,7 +6,7 @@ use stemmadb_client::AnyDatabase;
 use super::VirtualDatabase;
 
 /// A transaction: checks of what was read before, and edits. It commits if all checks hold and all edits succeed, else
-/// nothing is written. All its documents lie in one bucket, which [`Grouping::ByPrefix`](super::Grouping::ByPrefix)
+/// nothing is written. All its documents are in one bucket, which [`Grouping::ByPrefix`](super::Grouping::ByPrefix)
 /// arranges.
 ///
 /// ```
@@ -51,7 +51,7 @@ impl VirtualTransact {
     /// Commits; returns the new revisions, in the order of the edits.
     ///
     /// # Errors
-    /// `Invalid` if documents lie in different buckets, or there are none; `Conflict` if a check does not hold; those
+    /// `Invalid` if documents are in different buckets, or there are none; `Conflict` if a check does not hold; those
     /// of the edits. Nothing is written then.
     pub fn commit(self) -> Result<Vec<Revision>> {
         let VirtualTransact { database, checks, edits } = self;

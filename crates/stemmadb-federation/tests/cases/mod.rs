@@ -33,6 +33,16 @@ macro_rules! whole {
 
 whole!(Federation, VirtualDatabase);
 
+/// The seeds of rounds of questions, `round` for each seed. `STEMMA_FEDERATION_CASES` replaces the number of questions,
+/// `STEMMA_FEDERATION_SEED` the first seed.
+#[allow(dead_code, reason = "not every test has rounds")]
+pub(crate) fn seeds(cases: u64, round: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let cases = number("STEMMA_FEDERATION_CASES").unwrap_or(cases);
+    let first = number("STEMMA_FEDERATION_SEED").unwrap_or(0);
+    first..first + cases.div_ceil(round)
+}
+
 /// A reproducible sequence of numbers.
 pub(crate) struct Random(pub(crate) u64);
 

@@ -68,19 +68,7 @@ impl DocumentPrinter<'_> {
         branches: &[Branch],
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        out.extend_from_slice(b"{\"_id\":");
-        write_string(out, document.id().as_str());
-        out.extend_from_slice(b",\"_rev\":\"");
-        push(out, document.revision());
-        out.push(b'"');
-        if document.is_deleted() {
-            out.extend_from_slice(b",\"_deleted\":true");
-        }
-        let body_start = out.len();
-        out.push(b',');
-        if !document.write_json_fields(out)? {
-            out.truncate(body_start);
-        }
+        print_head(document, out)?;
         let branch = branches.iter().find(|branch| branch.revisions.contains(document.revision()));
         self.print_files(document, branch, out)?;
         self.print_revisions(document, branch, branches, out)?;
@@ -194,12 +182,13 @@ impl DocumentPrinter<'_> {
     }
 }
 
-/// Appends a document of any database as JSON, with stubs of its files. The digest of a file that was stored without an
-/// MD5 is left out.
-pub(crate) fn print_document(document: &Document, out: &mut Vec<u8>) -> Result<()> {
+/// Appends the beginning of a document's JSON: its id and revision, whether it is deleted, and its own fields.
+fn print_head(document: &Document, out: &mut Vec<u8>) -> Result<()> {
     out.extend_from_slice(b"{\"_id\":");
     write_string(out, document.id().as_str());
-    push(out, format_args!(",\"_rev\":\"{}\"", document.revision()));
+    out.extend_from_slice(b",\"_rev\":\"");
+    push(out, document.revision());
+    out.push(b'"');
     if document.is_deleted() {
         out.extend_from_slice(b",\"_deleted\":true");
     }
@@ -208,6 +197,13 @@ pub(crate) fn print_document(document: &Document, out: &mut Vec<u8>) -> Result<(
     if !document.write_json_fields(out)? {
         out.truncate(body_start);
     }
+    Ok(())
+}
+
+/// Appends a document of any database as JSON, with stubs of its files. The digest of a file that was stored without an
+/// MD5 is left out.
+pub(crate) fn print_document(document: &Document, out: &mut Vec<u8>) -> Result<()> {
+    print_head(document, out)?;
     for (at, file) in document.attachments()?.iter().enumerate() {
         out.extend_from_slice(if at == 0 { b",\"_attachments\":{" } else { b"," });
         write_string(out, &file.name);

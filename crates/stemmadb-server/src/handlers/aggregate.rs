@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use stemmadb::aggregation::Pipeline;
-use stemmadb::{Aggregation, ErrorKind, Selector, Value};
+use stemmadb::{Aggregation, ErrorKind, Object, Selector, Value};
 
 use crate::app::Call;
 use crate::auth::refused;
@@ -58,7 +58,6 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
     let mut timer = QueryTimer::start(&call.state.metrics, served.name(), "aggregate");
     let restriction = call.restriction.clone();
     reading(move || {
-        let mut text = b"{\"rows\":[".to_vec();
         let snapshot = served.read(as_of)?;
         let aggregation = match design::has_any(&snapshot)? {
             true => aggregation.narrowed(exclude_design_documents(Selector::everything())),
@@ -70,14 +69,7 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
         };
         let rows = aggregation.rows(&snapshot).map_err(failure)?;
         timer.add_rows_read(rows.len() as u64);
-        for (at, (key, figures)) in rows.into_iter().enumerate() {
-            text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
-            key.write_json(&mut text);
-            text.extend_from_slice(b",\"value\":");
-            Value::Object(figures).write_json(&mut text);
-            text.push(b'}');
-        }
-        text.extend_from_slice(b"\n]");
+        let mut text = rows_text(rows);
         if restriction.is_none() {
             write_warning(aggregation.hints(&snapshot)?, &mut text);
         }
@@ -85,6 +77,20 @@ async fn aggregate(call: &Call, served: Arc<ServedDatabase>, aggregation: Aggreg
         Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
     .await
+}
+
+/// The beginning of a response: its rows of keys and figures. Other members may follow, and the end of the object.
+pub(super) fn rows_text(rows: Vec<(Value, Object)>) -> Vec<u8> {
+    let mut text = b"{\"rows\":[".to_vec();
+    for (at, (key, figures)) in rows.into_iter().enumerate() {
+        text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
+        key.write_json(&mut text);
+        text.extend_from_slice(b",\"value\":");
+        Value::Object(figures).write_json(&mut text);
+        text.push(b'}');
+    }
+    text.extend_from_slice(b"\n]");
+    text
 }
 
 /// Streams the rows of a pipeline, or explains it.

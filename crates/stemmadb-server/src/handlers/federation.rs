@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
-use stemmadb::{Aggregation, Query, Selector, Value};
-use stemmadb_federation::{FederatedChange, FederatedRows, Federation, MissingMembers};
+use stemmadb::{Aggregation, Query, Selector};
+use stemmadb_federation::{FederatedChange, FederatedFind, Federation, MissingMembers};
 
+use super::aggregate::rows_text;
 use crate::accounts::authorize;
 use crate::app::Call;
 use crate::auth::{Access, Route, refused};
@@ -101,6 +102,13 @@ impl Question {
         }
     }
 
+    /// A query with the question's time limit, and with members that may be missing.
+    fn find(&self, federation: &Federation, query: impl Into<Query>) -> FederatedFind {
+        let find = federation.find(query);
+        let find = self.time.into_iter().fold(find, |find, time| find.deadline(time));
+        self.missing.iter().fold(find, |find, missing| find.partial(missing))
+    }
+
     /// Appends the list of missing members to an object, if the answer may be partial.
     fn write_missing(&self, out: &mut Vec<u8>) {
         let Some(missing) = &self.missing else { return };
@@ -157,7 +165,7 @@ async fn write_found(question: &Question, request: &FindRequest, out: &mut Respo
     let query = request.query(true)?;
     let (mut count, mut token) = (0, None);
     if let Some(federation) = question.open()?.filter(|_| !request.is_at_end()) {
-        let mut rows = run(question, &federation, query.clone()).map_err(failure)?;
+        let mut rows = question.find(&federation, query.clone()).run().map_err(failure)?;
         for document in rows.by_ref() {
             out.buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
             let document = document.map_err(failure)?;
@@ -177,17 +185,6 @@ async fn write_found(question: &Question, request: &FindRequest, out: &mut Respo
     Ok(())
 }
 
-fn run(question: &Question, federation: &Federation, query: Query) -> stemmadb::Result<FederatedRows> {
-    let mut find = federation.find(query);
-    if let Some(time) = question.time {
-        find = find.deadline(time);
-    }
-    if let Some(missing) = &question.missing {
-        find = find.partial(missing);
-    }
-    find.run()
-}
-
 /// `POST /_federation/{name}/_count`
 pub(crate) async fn count(mut call: Call) -> Result<HttpResponse> {
     let question = Question::parse(&call, &FIND).await?;
@@ -199,14 +196,7 @@ pub(crate) async fn count(mut call: Call) -> Result<HttpResponse> {
     blocking(move || {
         let mut count = 0;
         if let Some(federation) = question.open()? {
-            let mut find = federation.find(exclude_design_documents(selector));
-            if let Some(time) = question.time {
-                find = find.deadline(time);
-            }
-            if let Some(missing) = &question.missing {
-                find = find.partial(missing);
-            }
-            count = find.count().map_err(failure)?;
+            count = question.find(&federation, exclude_design_documents(selector)).count().map_err(failure)?;
         }
         let mut text = format!("{{\"count\":{count}").into_bytes();
         question.write_missing(&mut text);
@@ -235,15 +225,7 @@ pub(crate) async fn aggregate(mut call: Call) -> Result<HttpResponse> {
             }
             None => Vec::new(),
         };
-        let mut text = b"{\"rows\":[".to_vec();
-        for (at, (key, figures)) in rows.into_iter().enumerate() {
-            text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
-            key.write_json(&mut text);
-            text.extend_from_slice(b",\"value\":");
-            Value::Object(figures).write_json(&mut text);
-            text.push(b'}');
-        }
-        text.extend_from_slice(b"\n]");
+        let mut text = rows_text(rows);
         question.write_missing(&mut text);
         text.extend_from_slice(b"}\n");
         Ok(HttpResponse::text(StatusCode::OK, "application/json", text))

@@ -123,7 +123,7 @@ pub(crate) struct Job {
 pub(crate) struct JobContext {
     pub(crate) directory: Arc<Directory>,
     pub(crate) scripts: Arc<Scripts>,
-    pub(crate) outbound: OutboundClient,
+    pub(crate) outbound: Arc<OutboundClient>,
     /// The memory budget of bodies, which responses of other servers are charged to as well.
     pub(crate) memory: Arc<MemoryBudget>,
     /// The largest JSON body, in bytes.

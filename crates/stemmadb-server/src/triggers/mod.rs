@@ -49,7 +49,7 @@ const TENDING_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct TriggerContext {
     pub(crate) directory: Arc<Directory>,
     pub(crate) scripts: Arc<Scripts>,
-    pub(crate) outbound: OutboundClient,
+    pub(crate) outbound: Arc<OutboundClient>,
     pub(crate) durability: stemmadb::Durability,
     pub(crate) limits: Limits,
     /// Permits for calls, over all triggers.

@@ -153,7 +153,7 @@ fn new_lines_are_streamed_with_heartbeats_and_feeds_resume() {
     let (line, id) = events.line_about(&second);
     assert_eq!(line["seq"].to_string(), id.unwrap());
     drop(events);
-    // What happened meanwhile is sent to a client that comes back.
+    // A client that reconnects gets the lines in between.
     let third = server.get("/_session");
     let resuming = format!("{authorization}\r\nLast-Event-ID: {}", line["seq"]);
     let mut events = LogFeed::open(&server, "feed=eventsource&since=now&limit=100000", &resuming);

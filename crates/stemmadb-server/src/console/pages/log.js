@@ -53,7 +53,7 @@ function useLog(level, paused) {
   held.current = paused;
   useEffect(() => {
     let waiting = [];
-    // A feed that begins anew repeats lines.
+    // A feed that reconnects repeats lines.
     let newest = 0;
     setLines([]);
     const stop = feed(
