@@ -2,6 +2,7 @@
 //! a program's own HTTP server.
 
 mod builder;
+mod event_loops;
 mod http2;
 mod mounted;
 mod polled;
@@ -24,6 +25,7 @@ use hyper::{HeaderMap, Method, Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
@@ -54,6 +56,7 @@ use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::wire::WireServer;
 pub use builder::ServerBuilder;
+use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
 use polled::PolledStream;
 
@@ -68,6 +71,8 @@ pub struct Server {
     generated_password: Option<String>,
     stopping: watch::Sender<bool>,
     accepting: tokio::task::JoinHandle<()>,
+    /// They also run what connections began, so they end last.
+    loops: Arc<EventLoops>,
     wire: Option<Arc<WireServer>>,
 }
 
@@ -213,13 +218,14 @@ impl Server {
         tokio::spawn(divide_memory(state.directory.clone(), stopped.clone()));
         let (wire_state, runtime) = (state.clone(), tokio::runtime::Handle::current());
         let wire = blocking(move || WireServer::start(&wire_state, runtime)).await?;
-        let accepted = state.clone();
+        let loops = Arc::<EventLoops>::default();
+        let (accepted, accepted_loops) = (state.clone(), loops.clone());
         let accepting = tokio::spawn(async move {
             if let Some((listener, tls)) = listening {
-                accept(listener, tls, accepted, stopped).await;
+                accept(listener, tls, accepted, accepted_loops, stopped).await;
             }
         });
-        Ok(Server { state, address, generated_password, stopping, accepting, wire })
+        Ok(Server { state, address, generated_password, stopping, accepting, loops, wire })
     }
 
     /// A service for requests of a program's own HTTP server, for hyper, axum and others that take a
@@ -334,7 +340,7 @@ impl Server {
         timeout(CLOSING_TIMEOUT, closed).await.ok();
         // Another server can open the directory only once all running work has released it.
         let directory = Arc::downgrade(&self.state.directory);
-        drop(self.state);
+        drop((self.state, self.loops));
         while directory.strong_count() > 0 && Instant::now() < closing_until {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -373,6 +379,7 @@ async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     state: Arc<ServerState>,
+    loops: Arc<EventLoops>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let connection_count = state.config.limits.connection_count;
@@ -398,7 +405,11 @@ async fn accept(
         stream.set_nodelay(true).ok();
         let slot = Arc::new(ConnectionSlot { _permit: permit, _counted: connected });
         let (stopped, state, tls) = (stopped.clone(), state.clone(), tls.clone());
-        tokio::spawn(async move {
+        // A few connections are polled; a thread that serves several can't do that.
+        let is_polled = state.connections.count() <= polled::CONNECTIONS_MAX;
+        let event_loop = if is_polled { None } else { loops.next() };
+        event_loop.unwrap_or_else(Handle::current).spawn(async move {
+            let Ok(stream) = adopt(stream) else { return };
             match tls {
                 None => {
                     let activity = Arc::<Activity>::default();
@@ -626,7 +637,7 @@ async fn handle_once(
     };
     let handler = reservation.scope((endpoint.handler)(call));
     let answer = match route.only_reads() {
-        true => record.cancellation.spawn(handler).await.unwrap_or_else(|_| Err(panicked()))?,
+        true => record.cancellation.run(handler).await.unwrap_or_else(|| Err(panicked()))?,
         false => handler.await?,
     };
     Ok(match cookie {

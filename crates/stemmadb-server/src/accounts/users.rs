@@ -10,6 +10,7 @@ use crate::auth::password::Costs;
 use crate::auth::{Credential, Route, USER_ID_PREFIX, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
+use crate::http::spawn_blocking;
 
 /// The account that a user's document describes.
 pub(super) struct Account {
@@ -47,7 +48,7 @@ impl HighestCosts {
         let Some(users) = users else { return Ok(highest_costs.costs) };
         if !highest_costs.read_more(&users)? && !std::mem::replace(&mut highest_costs.is_scanning, true) {
             let this = this.clone();
-            tokio::task::spawn_blocking(move || {
+            spawn_blocking(move || {
                 // A failure is retried with the next wrong password.
                 while matches!(this.lock().read_more(&users), Ok(false)) {}
                 this.lock().is_scanning = false;

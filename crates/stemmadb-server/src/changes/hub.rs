@@ -23,7 +23,7 @@ use super::group::{BatchWriter, FeedGroup, RowBatch, group_key};
 use super::request::ChangesRequest;
 use crate::directory::ServedDatabase;
 use crate::error::Result;
-use crate::http::notified_read;
+use crate::http::{notified_read, server_runtime};
 
 /// The pause after a read for each further feed that it woke, or group whose filter it evaluated: about ten times as
 /// long as the processor needs for one, so that notifications take about a tenth of a core.
@@ -90,7 +90,7 @@ impl FeedHub {
         if !state.is_reading {
             state.is_reading = true;
             state.reached = served.database().sequence();
-            tokio::spawn(read_for_groups(hub.clone(), Arc::downgrade(served), served.published()));
+            server_runtime().spawn(read_for_groups(hub.clone(), Arc::downgrade(served), served.published()));
         }
         drop(state);
         Some(Subscription { hub, group, receiver })

@@ -20,7 +20,7 @@ use super::space::{self, OpenedAt};
 use super::updates::DatabaseUpdates;
 use crate::auth::Security;
 use crate::error::{Failure, Result};
-use crate::http::{ConcurrencyTracker, blocking, can_block_in_place};
+use crate::http::{ConcurrencyTracker, blocking, can_block_in_place, spawn_blocking};
 
 /// An open database with the server's state for it.
 pub(crate) struct ServedDatabase {
@@ -269,7 +269,7 @@ impl ServedDatabase {
             return;
         }
         let this = self.clone();
-        tokio::task::spawn_blocking(move || {
+        spawn_blocking(move || {
             if let Err(error) = this.database.maintenance().compact() {
                 tracing::error!(target: "stemma::database", "compacting {}: {error}", this.name);
             }

@@ -19,7 +19,9 @@ use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_id, format_md5_digest};
 use crate::error::{Failure, Result};
-use crate::http::{Body, BodyTimeout, HttpResponse, blocking, chunk_channel, next_frame, streamed_bytes};
+use crate::http::{
+    Body, BodyTimeout, HttpResponse, blocking, chunk_channel, next_frame, spawn_blocking, streamed_bytes,
+};
 use crate::writes::write_one;
 
 /// The size of the chunks in which content is read and sent.
@@ -186,7 +188,7 @@ async fn store_body(call: &mut Call, served: &Arc<ServedDatabase>) -> Result<Inc
     let (sender, arriving) = chunk_channel();
     let storage = served.clone();
     let (is_gzip, file_max) = (is_gzip(call), limits.attachment_bytes);
-    let stored = tokio::task::spawn_blocking(move || {
+    let stored = spawn_blocking(move || {
         let _permit = permit;
         match is_gzip {
             true => {

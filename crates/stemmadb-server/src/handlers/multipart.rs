@@ -20,7 +20,7 @@ use crate::documents::{
 use crate::error::{Failure, Result};
 use crate::http::{
     BodyTimeout, HttpResponse, JsonPurpose, Parts, ResponseWriter, boundary, check_json_memory, chunk_channel,
-    next_frame, read_json, streamed,
+    next_frame, read_json, spawn_blocking, streamed,
 };
 
 /// The size of the chunks in which a document part is read.
@@ -165,7 +165,7 @@ pub(super) async fn read_related(
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
     let (runtime, reservation, is_gzip) = (Handle::current(), call.reservation.clone(), is_gzip(call));
-    let read = tokio::task::spawn_blocking(move || -> Result<IncomingDocument> {
+    let read = spawn_blocking(move || -> Result<IncomingDocument> {
         let _permit = permit;
         // Create the decoder on this thread, because its constructor reads the gzip header, which blocks.
         let arriving: Box<dyn Read> = match is_gzip {

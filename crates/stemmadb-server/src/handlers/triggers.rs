@@ -3,11 +3,10 @@
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::Value;
-use tokio::runtime::Handle;
 
 use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, blocking};
+use crate::http::{HttpResponse, blocking, server_runtime};
 use crate::triggers::TriggerDefinition;
 
 /// `GET /{db}/_triggers`
@@ -29,7 +28,7 @@ pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
     let definition = TriggerDefinition::parse(call.json().await?)?;
     let (served, triggers) = (call.open_database().await?, call.state.triggers.clone());
-    let (name, runtime) = (call.parameter("name")?.to_owned(), Handle::current());
+    let (name, runtime) = (call.parameter("name")?.to_owned(), server_runtime());
     blocking(move || triggers.define(served, &name, definition, &runtime)).await?;
     Ok(HttpResponse::done(StatusCode::CREATED))
 }

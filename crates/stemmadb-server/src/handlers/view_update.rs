@@ -13,7 +13,7 @@ use super::view_query::ViewQuery;
 use crate::design::view_failure;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{TimeLimit, blocking};
+use crate::http::{TimeLimit, blocking, spawn_blocking};
 use crate::script::Scripts;
 
 /// The views of a database that are being updated, by signature.
@@ -42,7 +42,7 @@ pub(super) async fn update(opened: &OpenedView) -> Result<()> {
     let (served, view) = (opened.served.clone(), opened.view.clone());
     let updating = served.extension::<ViewUpdates>().lock_of(opened.program.signature()).lock_owned().await;
     // Not by `blocking`: the request must not cancel it.
-    let update = tokio::task::spawn_blocking(move || {
+    let update = spawn_blocking(move || {
         let _held = (updating, served);
         view.update()
     });

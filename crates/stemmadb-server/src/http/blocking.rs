@@ -1,22 +1,45 @@
 //! Runs blocking work of a request: on the blocking pool, or on the request's own thread while no other read runs.
 
+use std::cell::OnceCell;
 use std::sync::LazyLock;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use super::MemoryReservation;
-use super::cancellation::{during, of_current_request};
+use super::cancellation::{during, leave_connection, of_current_request};
 use super::concurrency::ConcurrencyTracker;
 use crate::error::{Failure, Result};
 
 /// Counts the calls of [`reading`] that run in this process.
 static READERS: LazyLock<ConcurrencyTracker> = LazyLock::new(ConcurrencyTracker::default);
 
+thread_local! {
+    /// The server's runtime, on a thread with another one.
+    static SERVER_RUNTIME: OnceCell<Handle> = const { OnceCell::new() };
+}
+
+/// The server's runtime: it has the blocking pool, and runs what lasts longer than a request.
+pub(crate) fn server_runtime() -> Handle {
+    SERVER_RUNTIME.with(|runtime| runtime.get().cloned()).unwrap_or_else(Handle::current)
+}
+
+/// Tells this thread, which has a runtime of its own, the server's. The first one stays.
+pub(crate) fn set_server_runtime(runtime: Handle) {
+    SERVER_RUNTIME.with(|known| known.set(runtime).ok());
+}
+
+/// Runs work that no end of a request cancels on the blocking pool.
+pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    server_runtime().spawn_blocking(work)
+}
+
 /// Runs a read that is usually short but can be long. A read that runs alone is executed on this thread, and the
 /// runtime moves the thread's other tasks elsewhere: waking another thread and being woken by it takes longer than most
 /// reads. Concurrent reads go to the blocking pool.
 pub(crate) async fn reading<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    leave_connection().await;
     let reader = READERS.enter();
     match reader.is_alone && can_block_in_place() {
         true => tokio::task::block_in_place(|| during(of_current_request().as_ref(), work)),
@@ -36,7 +59,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
         let _held = reservation;
         during(cancellation.as_ref(), work)
     };
-    match tokio::task::spawn_blocking(work).await {
+    match spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Failure::internal(format!("a handler failed: {error}"))),
     }

@@ -5,6 +5,10 @@
 //! whatever thread they run. Requests that write are completed instead. A [`TimeLimit`] cancels a request that reads
 //! for too long.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
@@ -17,19 +21,59 @@ tokio::task_local! {
     static CURRENT_REQUEST: Cancellation;
 }
 
+thread_local! {
+    /// Whether this thread runs a handler within the task of its connection.
+    static IS_IN_CONNECTION: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Cancels when it is dropped.
 #[derive(Default)]
 pub(crate) struct CancelOnDrop(Cancellation);
 
 impl CancelOnDrop {
-    /// Runs the handler of a request that is cancelled when this is dropped, in a task of its own: a connection whose
-    /// task reads would not notice that its client leaves.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        handler: impl Future<Output = T> + Send + 'static,
-    ) -> tokio::task::JoinHandle<T> {
-        tokio::spawn(CURRENT_REQUEST.scope(self.0.clone(), handler))
+    /// Runs the handler of a request that is cancelled when this is dropped. It begins in the connection's task, where
+    /// a short one ends. When it waits, it moves to a task of its own. `None` if it panics.
+    pub(crate) async fn run<T: Send + 'static>(&self, handler: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let mut handler = Box::pin(CURRENT_REQUEST.scope(self.0.clone(), handler));
+        let begun = poll_fn(|context| {
+            let _inside = InConnection::enter();
+            // It is not polled again if it panics.
+            Poll::Ready(catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))))
+        });
+        match begun.await.ok()? {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => tokio::spawn(handler).await.ok(),
+        }
     }
+}
+
+/// This thread runs a handler within the task of its connection, until this is dropped.
+struct InConnection;
+
+impl InConnection {
+    fn enter() -> Self {
+        IS_IN_CONNECTION.set(true);
+        InConnection
+    }
+}
+
+impl Drop for InConnection {
+    fn drop(&mut self) {
+        IS_IN_CONNECTION.set(false);
+    }
+}
+
+/// Moves the current handler to a task of its own if it still runs in that of its connection: a connection whose task
+/// reads for long would not notice that its client leaves.
+pub(super) async fn leave_connection() {
+    poll_fn(|context| match IS_IN_CONNECTION.get() {
+        true => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
 }
 
 impl Drop for CancelOnDrop {
@@ -137,6 +181,18 @@ mod tests {
         panic!("the reads go on");
     }
 
+    #[tokio::test]
+    async fn panic_of_a_handler_is_not_that_of_its_connection() {
+        let guard = CancelOnDrop::default();
+        assert_eq!(guard.run(async { panic!("before it waits") }).await, None::<()>);
+        let waits = async {
+            leave_connection().await;
+            panic!("in its own task")
+        };
+        assert_eq!(guard.run(waits).await, None::<()>);
+        assert_eq!(guard.run(async { 1 }).await, Some(1));
+    }
+
     #[test]
     fn reads_end_once_the_client_has_left() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -150,15 +206,21 @@ mod tests {
                     begun.send(()).ok();
                     read_until_stopped(&database)
                 };
-                let handler = guard.spawn(async move {
+                let handler = async move {
                     match is_reading {
                         true => reading(work).await,
                         false => blocking(work).await,
                     }
-                });
-                has_begun.await.unwrap();
+                };
+                let (ended, has_ended) = tokio::sync::oneshot::channel();
+                let handler = async { ended.send(handler.await.unwrap()).unwrap() };
+                // The connection leaves as soon as the read has begun.
+                tokio::select! {
+                    _ = guard.run(handler) => panic!("the read ends before the client leaves"),
+                    begun = has_begun => begun.unwrap(),
+                }
                 drop(guard);
-                assert_eq!(handler.await.unwrap().unwrap(), ErrorKind::Stopped);
+                assert_eq!(has_ended.await.unwrap(), ErrorKind::Stopped);
             }
             assert!(database.get("a").unwrap().is_some(), "other reads are not concerned");
         });

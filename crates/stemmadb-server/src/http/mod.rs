@@ -15,7 +15,10 @@ mod rewritten;
 mod stream;
 
 pub use blocking::BLOCKING_THREADS_MAX;
-pub(crate) use blocking::{blocking, can_block_in_place, initial_read, notified_read, reading};
+pub(crate) use blocking::{
+    blocking, can_block_in_place, initial_read, notified_read, reading, server_runtime, set_server_runtime,
+    spawn_blocking,
+};
 pub(crate) use cancellation::{CancelOnDrop, TimeLimit, of_current_request as current_cancellation};
 pub(crate) use concurrency::ConcurrencyTracker;
 pub(crate) use multipart::{Parts, boundary};

@@ -20,7 +20,7 @@ use crate::auth::User;
 use crate::design::WriteValidator;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::MemoryBudget;
+use crate::http::{MemoryBudget, server_runtime};
 use crate::outbound::OutboundClient;
 use crate::script::Scripts;
 use crate::writes::WriteOptions;
@@ -223,7 +223,7 @@ impl Jobs {
             let reason = format!("there are {JOBS_MAX} replications already");
             return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
         }
-        let (context, running_job, runtime) = (self.context.clone(), job.clone(), Handle::current());
+        let (context, running_job, runtime) = (self.context.clone(), job.clone(), server_runtime());
         let thread = std::thread::Builder::new().name(format!("replicate-{}", &job.id[..8]));
         thread
             .spawn(move || running_job.run_to_end(|| drive(&context, &running_job, &runtime)))

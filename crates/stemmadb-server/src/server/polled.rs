@@ -15,7 +15,7 @@ use crate::app::ServerState;
 use crate::connections::Activity;
 
 /// The open connections up to which they are polled: with more, a thread has other requests to serve.
-const CONNECTIONS_MAX: usize = 8;
+pub(super) const CONNECTIONS_MAX: usize = 8;
 /// The bytes read at once while polling.
 const READ_BYTES: usize = 8 * 1024;
 
