@@ -1,5 +1,5 @@
-//! Alternating measurement: contenders run in turns (A B A B) within one process, so that disturbances affect all of
-//! them.
+//! Alternating measurement: contenders run in turns (A B B A) within one process, so that disturbances, and being the
+//! first or the second of a pair, affect all of them.
 
 use super::row::{Heading, ResultRow};
 use super::summary::Samples;
@@ -26,7 +26,11 @@ impl<'a> Contender<'a> {
 pub(crate) fn alternate(repetition_count: usize, contenders: &mut [Contender<'_>]) -> Result<Vec<Samples>> {
     let mut samples = vec![Samples::default(); contenders.len()];
     for repetition in 0..repetition_count {
-        for (contender, samples) in contenders.iter_mut().zip(&mut samples) {
+        let mut turns: Vec<_> = contenders.iter_mut().zip(&mut samples).collect();
+        if repetition % 2 == 1 {
+            turns.reverse();
+        }
+        for (contender, samples) in turns {
             samples.begin_repetition();
             (contender.turn)(repetition, samples).map_err(|error| format!("{}: {error}", contender.name))?;
         }
@@ -78,7 +82,7 @@ mod tests {
             })
         };
         let row = measure_row(heading(), 3, vec![contender("a", 10.0), contender("b", 30.0)]).unwrap();
-        assert_eq!(*order.borrow(), "a0 b0 a1 b1 a2 b2 ");
+        assert_eq!(*order.borrow(), "a0 b0 b1 a1 a2 b2 ");
         assert_eq!(row.ratio["b"], 3.0);
     }
 
