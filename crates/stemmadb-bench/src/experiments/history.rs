@@ -23,8 +23,8 @@ const PRESENT: &str = "present";
 const REPLACED_SHARE: u64 = 100;
 /// Reads by id for one sample.
 const GET_COUNT: usize = 1_000;
-/// Two databases get this many batches each in turns: the target is a difference of 3 %, and whole inserts one after the
-/// other differ by more, from run to run.
+/// Two databases get this many batches each in turns: the target is a difference of 3 %, and whole inserts one after
+/// the other differ by more, from run to run.
 const TURN_BATCH_COUNT: usize = 5;
 /// Repetitions of reads by id, beside those of other rows, for the same reason.
 const PRECISE: usize = 4;

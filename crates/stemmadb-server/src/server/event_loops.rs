@@ -1,5 +1,5 @@
-//! Threads that serve the connections of a busy server, each with an event loop of its own: a request is answered by the
-//! thread that reads it.
+//! Threads that serve the connections of a busy server, each with an event loop of its own: a request is answered by
+//! the thread that reads it.
 
 use std::io;
 use std::sync::OnceLock;
