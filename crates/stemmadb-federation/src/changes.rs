@@ -96,6 +96,19 @@ impl FederatedChanges {
         FederatedChanges { limit: Some(count), ..self }
     }
 
+    /// The token after the newest changes of embedded members. Members on servers are read from their beginning.
+    pub(crate) fn newest_token(&self) -> String {
+        let members = self.federation.current().members;
+        let newest = |member: &OpenMember| match &member.database {
+            AnyDatabase::Embedded(database) => {
+                Some((member.name.clone(), position(&member.database, database.sequence())))
+            }
+            AnyDatabase::Remote(_) => None,
+        };
+        let since: Object = members.iter().filter_map(newest).collect();
+        encode([("since", Value::Object(since))].into_iter().collect())
+    }
+
     /// Whether to return the documents, too.
     pub fn documents(self, documents: bool) -> Self {
         FederatedChanges { documents, ..self }
@@ -229,6 +242,19 @@ impl FederatedChangeRows {
             |(member, sequence): (&OpenMember, &Sequence)| (member.name.clone(), position(&member.database, *sequence));
         let since: Object = self.federation.members.iter().zip(&self.sequences).map(sequence).collect();
         encode([("since", Value::Object(since))].into_iter().collect())
+    }
+
+    /// The number of further changes: exact for each member up to `count_max`, above that bounded by its sequences.
+    pub(crate) fn pending(&self, count_max: u64) -> Result<u64> {
+        let mut pending = 0;
+        for (member, since) in self.federation.members.iter().zip(&self.sequences) {
+            if let AnyDatabase::Embedded(database) = &member.database {
+                let count = database.changes(*since).and_then(|changes| changes.count_up_to(count_max));
+                let count = count.map_err(|error| member.error(error))?;
+                pending += if count == count_max { database.sequence().get() - since.get() } else { count };
+            }
+        }
+        Ok(pending)
     }
 
     fn next_change(&mut self) -> Result<Option<FederatedChange>> {

@@ -54,7 +54,8 @@ pub use member::{Member, without_credentials};
 pub use missing::{MissingMember, MissingMembers};
 pub use rows::FederatedRows;
 pub use virtual_database::{
-    Grouping, MoveStep, ShardMove, VirtualChangeRows, VirtualChanges, VirtualDatabase, VirtualTransact,
+    Grouping, MoveControl, MoveEstimate, MoveStep, ShardMap, ShardMove, VirtualChangeRows, VirtualChanges,
+    VirtualDatabase, VirtualTransact,
 };
 pub use watch::{FederatedDelta, FederatedWatch};
 

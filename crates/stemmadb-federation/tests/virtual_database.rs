@@ -78,10 +78,25 @@ fn advance(
             _ => None,
         };
     }
-    if let Some(moving) = running
-        && moving.step().unwrap() == MoveStep::Done
+    if random.below(12) == 0
+        && let Some(moving) = running.take()
     {
-        *running = None;
+        let is_switched = moving.is_switched();
+        *running = match moving.cancel() {
+            Ok(back) => Some(back),
+            Err(error) => {
+                assert!(is_switched, "{error}");
+                db.pending_move().unwrap()
+            }
+        };
+    }
+    if let Some(moving) = running {
+        let is_fence_next = moving.is_fence_next();
+        let step = moving.step().unwrap();
+        assert_eq!(is_fence_next, matches!(step, MoveStep::Switched | MoveStep::Done));
+        if step == MoveStep::Done {
+            *running = None;
+        }
     }
 }
 

@@ -54,6 +54,7 @@ mod shipping;
 mod spans;
 mod tls;
 mod triggers;
+mod virtual_databases;
 mod watch;
 mod websocket;
 mod wire;

@@ -33,8 +33,10 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
-use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
-use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request, refused};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX, VirtualCall};
+use crate::auth::{
+    Access, PREFLIGHT, Restriction, Route, User, check_host, check_origin, cors_headers, is_script_request, refused,
+};
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
 use crate::directory::Directory;
@@ -42,18 +44,19 @@ use crate::error::{Failure, Result};
 use crate::federations::Federations;
 use crate::functions::Functions;
 use crate::http::{
-    ClientBody, HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest,
-    blocking, segments,
+    ClientBody, HttpResponse, MemoryBudget, Parameters, PeerAddress, Query, RequestBody, RequestLineStream,
+    RewrittenRequest, blocking, segments,
 };
 use crate::outbound::OutboundClient;
 use crate::replicator::{JobContext, Jobs, Topologies, follow};
-use crate::routes::{RouteMatch, find, openapi};
+use crate::routes::{RouteMatch, VirtualUse, find, openapi, virtual_use};
 use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
 use crate::spans::{Spans, TraceParent};
 use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
+use crate::virtual_databases::VirtualDatabases;
 use crate::wire::WireServer;
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
@@ -175,6 +178,7 @@ impl Server {
             stopping: stopped.clone(),
         }));
         let federations = Federations::new(directory.clone(), outbound, config.replicator.ca.clone());
+        let virtual_databases = Arc::new(VirtualDatabases::new(directory.clone(), stopped.clone()));
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
@@ -190,6 +194,7 @@ impl Server {
             topologies: Arc::new(Topologies::new(jobs.clone())),
             jobs,
             federations: Arc::new(federations),
+            virtual_databases,
             connections: Arc::default(),
             functions: Arc::new(functions),
             dashboard,
@@ -209,6 +214,8 @@ impl Server {
             loaded.federations.load()
         })
         .await?;
+        let virtual_databases = state.virtual_databases.clone();
+        tokio::spawn(async move { virtual_databases.continue_moves().await });
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
@@ -307,6 +314,7 @@ impl Server {
     pub async fn stop(self) {
         let deadline = Instant::now() + self.state.config.limits.grace;
         self.stopping.send_replace(true);
+        self.state.virtual_databases.stop();
         let (jobs, runtime) = (self.state.jobs.clone(), tokio::runtime::Handle::current());
         let stopped_jobs = blocking(move || {
             jobs.stop(&runtime, deadline);
@@ -621,6 +629,7 @@ async fn handle_once(
     if restriction.is_some() && query.text("as_of").is_some() {
         return Err(refused("a state of the past (`as_of`)"));
     }
+    let virtual_database = enter_virtual(&state, route, &parameters, &query, restriction.as_ref()).await?;
     let reservation = state.memory.reservation();
     record.reservation = Some(reservation.clone());
     let call = Call {
@@ -630,6 +639,7 @@ async fn handle_once(
         parameters,
         query,
         user,
+        virtual_database,
         restriction,
         proof,
         body: Some(body),
@@ -644,6 +654,44 @@ async fn handle_once(
         Some(cookie) => answer.with(SET_COOKIE, &cookie),
         None => answer,
     })
+}
+
+/// Opens the database of a request if it is virtual.
+///
+/// # Errors
+/// 501 if virtual databases don't have the route; 403 if the user may read only some documents.
+async fn enter_virtual(
+    state: &Arc<ServerState>,
+    route: &Route,
+    parameters: &Parameters,
+    query: &Query,
+    restriction: Option<&Restriction>,
+) -> Result<Option<VirtualCall>> {
+    let Some(name) = parameters.get("db").filter(|name| state.directory.is_virtual(name)) else { return Ok(None) };
+    let served_for = virtual_use(route);
+    if restriction.is_some() {
+        return Err(refused("a virtual database"));
+    }
+    if served_for == VirtualUse::Unsupported {
+        return Err(Failure::not_implemented(format!(
+            "The virtual database `{name}` has no {} {}: replicate it into a database that is not virtual for that.",
+            route.method, route.path
+        )));
+    }
+    if query.text("as_of").is_some() {
+        return Err(Failure::not_implemented(format!("The virtual database `{name}` can't be read as of the past.")));
+    }
+    if served_for == VirtualUse::Whole {
+        return Ok(None);
+    }
+    let entered = state.virtual_databases.enter(name).await?;
+    let part = match (served_for, parameters.get("doc"), parameters.get("ddoc")) {
+        (VirtualUse::Own, ..) => Some(entered.open.own.clone()),
+        (VirtualUse::Document, Some(id), _) => Some(entered.shard_of(id)),
+        (VirtualUse::Document, None, Some(name)) => Some(entered.shard_of(&format!("_design/{name}"))),
+        _ => None,
+    };
+    Ok(Some(VirtualCall { entered, part }))
 }
 
 /// Checks that a request is authenticated if `require_valid_user` is set, except for logging in, `/_up`, and

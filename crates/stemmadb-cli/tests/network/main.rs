@@ -19,6 +19,7 @@ mod partition;
 mod proxy;
 mod random;
 mod server;
+mod shards;
 mod slow_clients;
 mod soak;
 mod threads;

@@ -51,6 +51,12 @@ impl VirtualChanges {
         VirtualChanges { changes: self.changes.after(token), ..self }
     }
 
+    /// The token of the newest position: reading after it returns only what is written from now on. For shards that
+    /// are on servers, it is the beginning.
+    pub fn newest_token(&self) -> String {
+        self.changes.newest_token()
+    }
+
     /// Reads at most `count` changes of the shards.
     pub fn limit(self, count: usize) -> Self {
         VirtualChanges { changes: self.changes.limit(count), ..self }
@@ -73,6 +79,15 @@ impl VirtualChanges {
 }
 
 impl VirtualChangeRows {
+    /// About how many further changes there are: exact for each shard up to `count_max`, and at least the number of
+    /// changes in none.
+    ///
+    /// # Errors
+    /// Those of [`Database::changes`](stemmadb::Database::changes), with the name of the shard.
+    pub fn pending(&self, count_max: u64) -> Result<u64> {
+        self.rows.pending(count_max)
+    }
+
     /// The token that continues after the last returned change.
     pub fn token(&self) -> String {
         self.rows.token()

@@ -15,7 +15,7 @@ use crate::view::Losers;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) placement: Placement,
+    pub(crate) placement: Arc<Placement>,
     /// The shards, in the order of the placement.
     pub(crate) members: Arc<[OpenMember]>,
     /// For each shard, the documents that it has although it does not own their buckets.
@@ -25,7 +25,7 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn new(placement: Placement, members: Vec<OpenMember>) -> Self {
         let losers = Arc::new(vec![HashSet::new(); members.len()]);
-        Gate { placement, members: members.into(), losers }
+        Gate { placement: Arc::new(placement), members: members.into(), losers }
     }
 
     /// The shard that has a document.

@@ -19,9 +19,9 @@ use crate::find::{FederatedAggregation, FederatedFind};
 use crate::member::{Member, OpenMember};
 pub use changes::{VirtualChangeRows, VirtualChanges};
 pub(crate) use gate::Gate;
-pub use moves::{MoveStep, ShardMove};
-pub use placement::Grouping;
+pub use moves::{MoveControl, MoveEstimate, MoveStep, ShardMove};
 use placement::Placement;
+pub use placement::{Grouping, ShardMap};
 pub use transact::VirtualTransact;
 
 /// The namespace and the key of the placement in each shard. Keys are neither documents nor replicated.
@@ -84,14 +84,7 @@ impl VirtualDatabase {
     /// `NotFound` if none of the databases is a shard; `Invalid` if one is missing, or is no shard.
     pub fn open<M: Into<Member>>(shards: impl IntoIterator<Item = M>) -> Result<Self> {
         let federation = Federation::over(shards)?;
-        let mut newest: Option<Placement> = None;
-        for member in federation.members.iter() {
-            let found = load(member)?;
-            if found.as_ref().map(|found| found.epoch) > newest.as_ref().map(|newest| newest.epoch) {
-                newest = found;
-            }
-        }
-        let placement = newest.ok_or_else(|| Error::not_found("none of the databases is a shard"))?;
+        let placement = newest_placement(&federation)?;
         let given: Vec<&str> = federation.names().collect();
         if let Some(missing) = placement.shards.iter().find(|name| !given.contains(&name.as_str())) {
             return Err(Error::invalid(format!("the shard `{missing}` is missing")));
@@ -102,6 +95,26 @@ impl VirtualDatabase {
         let this = Self::with(federation, placement);
         this.hide_copies()?;
         Ok(this)
+    }
+
+    /// The names of the shards, as databases that were or are shards have them: those that [`VirtualDatabase::open`]
+    /// needs. The others do not belong to it any more, or not yet, because adding or removing a shard was interrupted.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # use stemmadb_federation::{Grouping, VirtualDatabase};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let (one, other) = (Database::in_memory(), Database::in_memory());
+    /// VirtualDatabase::create([("one", one.clone())], Grouping::ById)?;
+    /// assert_eq!(VirtualDatabase::shards_among([("one", one), ("other", other)])?, ["one"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` if none of the databases is a shard.
+    pub fn shards_among<M: Into<Member>>(databases: impl IntoIterator<Item = M>) -> Result<Vec<String>> {
+        Ok(newest_placement(&Federation::over(databases)?)?.shards)
     }
 
     fn with(federation: Federation, placement: Placement) -> Self {
@@ -116,6 +129,11 @@ impl VirtualDatabase {
         let placement = &self.gate.read().placement;
         let count = |(at, name): (usize, &String)| (name.clone(), placement.buckets_of(at).len());
         placement.shards.iter().enumerate().map(count).collect()
+    }
+
+    /// Which shard has which documents now.
+    pub fn map(&self) -> ShardMap {
+        ShardMap(self.gate.read().placement.clone())
     }
 
     /// The version of the placement, which each change of it increases.
@@ -271,6 +289,18 @@ impl VirtualDatabase {
     pub fn changes(&self) -> VirtualChanges {
         VirtualChanges::new(self.clone())
     }
+}
+
+/// The placement that counts, of those that databases have.
+fn newest_placement(federation: &Federation) -> Result<Placement> {
+    let mut newest: Option<Placement> = None;
+    for member in federation.members.iter() {
+        let found = load(member)?;
+        if found.as_ref().map(|found| found.epoch) > newest.as_ref().map(|newest| newest.epoch) {
+            newest = found;
+        }
+    }
+    newest.ok_or_else(|| Error::not_found("none of the databases is a shard"))
 }
 
 /// Stores the placement in a shard.

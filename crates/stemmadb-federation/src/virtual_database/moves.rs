@@ -13,7 +13,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use stemmadb::replication::{
     ChangesPage, DocumentLeaves, MissingRevisions, Peer, Replication, ReplicationScope, ReplicationStats, Transfer,
     WriteOutcome,
 };
-use stemmadb::{Database, DocumentId, Edit, Error, Result, Value};
+use stemmadb::{Database, DocumentId, Edit, Error, ErrorKind, Result, Value};
 use stemmadb_client::AnyDatabase;
 
 use super::placement::{Grouping, Placement, PlannedMove, bucket_of};
@@ -47,6 +47,57 @@ pub enum MoveStep {
     Cleaned(usize),
     /// The move is complete.
     Done,
+}
+
+/// What a move has to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MoveEstimate {
+    /// The number of documents.
+    pub documents: u64,
+    /// Their size in bytes, as the shard stores them on average, without files.
+    pub bytes: u64,
+}
+
+/// Shows the progress of a [`ShardMove`] to other threads, and stops it. Cloning is cheap; clones belong to the same
+/// move.
+///
+/// ```
+/// # use stemmadb::Database;
+/// # use stemmadb_federation::{Grouping, VirtualDatabase};
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = VirtualDatabase::create([("one", Database::in_memory())], Grouping::ById)?;
+/// (0..100).try_for_each(|n| db.insert(&format!("d{n}"), &serde_json::json!({})).map(drop))?;
+/// let moving = db.split("one", ("two", Database::in_memory()))?;
+/// let control = moving.control();
+/// moving.run()?;
+/// assert!(control.copied_count() > 30);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MoveControl {
+    copied_count: Arc<AtomicU64>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl MoveControl {
+    /// The number of revisions that were copied so far by this run of the move.
+    pub fn copied_count(&self) -> u64 {
+        self.copied_count.load(Ordering::Relaxed)
+    }
+
+    /// Lets the running step end soon, with an error of the kind `Stopped`, if it copies documents.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn refuse_if_stopped(&self) -> Result<()> {
+        match self.is_stopped.load(Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::Stopped, "the move was stopped")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A move of buckets that is in progress. Dropping it interrupts the move; [`VirtualDatabase::pending_move`] continues.
@@ -80,6 +131,7 @@ pub struct ShardMove {
     /// The documents of the source that move.
     ids: Mutex<HashSet<DocumentId>>,
     is_done: bool,
+    control: MoveControl,
     _running: Running,
 }
 
@@ -133,12 +185,7 @@ impl VirtualDatabase {
         let mut buckets: Vec<u16> = buckets.into_iter().collect();
         buckets.sort_unstable();
         buckets.dedup();
-        let owner = |bucket: &u16| self.gate.read().placement.owners.get(usize::from(*bucket)).copied();
-        let owners: HashSet<Option<u16>> = buckets.iter().map(owner).collect();
-        let from = match Vec::from_iter(owners).as_slice() {
-            [Some(owner)] => self.gate.read().placement.shards[usize::from(*owner)].clone(),
-            _ => return Err(Error::invalid("a move has buckets below 4,096, all of one shard")),
-        };
+        let from = self.gate.read().placement.owner_of_all(&buckets)?.to_owned();
         self.plan(PlannedMove { from, to: to.to_owned(), buckets, is_switched: false, removes_source: false })
     }
 
@@ -183,6 +230,36 @@ impl VirtualDatabase {
         planned.map(|planned| self.begin(planned)).transpose()
     }
 
+    /// What a move of these buckets, all of one shard, has to copy. Reads the ids of the shard.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # use stemmadb_federation::{Grouping, VirtualDatabase};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = VirtualDatabase::create([Database::in_memory()], Grouping::ById)?;
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// assert_eq!(db.estimate(0..4_096)?.documents, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the buckets are of several shards, or the shard is on a server.
+    pub fn estimate(&self, buckets: impl IntoIterator<Item = u16>) -> Result<MoveEstimate> {
+        let mut buckets: Vec<u16> = buckets.into_iter().collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        let (grouping, source) = {
+            let gate = self.gate.read();
+            let from = gate.placement.owner_of_all(&buckets)?;
+            (gate.placement.grouping, embedded(gate.member(from)?)?)
+        };
+        let info = source.info()?;
+        let documents = ids_in(&AnyDatabase::from(source), grouping, &buckets)?.len() as u64;
+        let bytes = info.live_bytes as u128 * u128::from(documents) / u128::from(info.document_count.max(1));
+        Ok(MoveEstimate { documents, bytes: bytes as u64 })
+    }
+
     /// Stores a move.
     fn plan(&self, planned: PlannedMove) -> Result<ShardMove> {
         {
@@ -205,7 +282,7 @@ impl VirtualDatabase {
             }
             let placement = gate.placement.next(|next| next.planned = Some(planned.clone()));
             decide(&gate.members, None, &placement)?;
-            gate.placement = placement;
+            gate.placement = Arc::new(placement);
         }
         self.begin(planned)
     }
@@ -230,6 +307,7 @@ impl VirtualDatabase {
             last_copied: 0,
             ids: Mutex::new(ids.into_iter().collect()),
             is_done: false,
+            control: MoveControl::default(),
             _running: running,
         })
     }
@@ -286,6 +364,83 @@ impl ShardMove {
         (&self.planned.from, &self.planned.to)
     }
 
+    /// Whether the target has the buckets already, and only the copies of the source are left.
+    pub fn is_switched(&self) -> bool {
+        self.planned.is_switched
+    }
+
+    /// The number of documents that move and are not removed from the source, as far as they are known.
+    pub fn document_count(&self) -> u64 {
+        self.ids.lock().len() as u64
+    }
+
+    /// Shows the progress to other threads, and stops the move.
+    pub fn control(&self) -> MoveControl {
+        self.control.clone()
+    }
+
+    /// Whether the next step holds back all reads and writes: it changes which shard has the buckets, or removes one.
+    pub fn is_fence_next(&self) -> bool {
+        match self.planned.is_switched {
+            _ if self.is_done => false,
+            false => self.is_ready(),
+            true => self.planned.removes_source || self.ids.lock().is_empty(),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.passes > 0 && self.last_copied < FENCE_BELOW || self.passes >= PASSES_MAX
+    }
+
+    /// Copies again before the fence, because others have written meanwhile.
+    pub fn copy_again(&mut self) {
+        self.last_copied = self.last_copied.max(FENCE_BELOW);
+        self.passes = self.passes.min(PASSES_MAX - 1);
+    }
+
+    /// Takes a move back that has not given the buckets to the target: returns the move that deletes the copies in it.
+    /// A target without other buckets is no shard any more afterwards; another one can't get these buckets again.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # use stemmadb_federation::{Grouping, VirtualDatabase};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = VirtualDatabase::create([("one", Database::in_memory())], Grouping::ById)?;
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// let mut moving = db.split("one", ("two", Database::in_memory()))?;
+    /// moving.step()?;
+    /// moving.cancel()?.run()?;
+    /// assert_eq!(db.shards(), [("one".to_owned(), 4_096)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` if the target has the buckets already; those of the shards.
+    pub fn cancel(self) -> Result<ShardMove> {
+        if self.planned.is_switched {
+            return Err(Error::invalid(format!("the shard `{}` has the buckets already", self.planned.to))
+                .with_hint("let the move end"));
+        }
+        let database = self.database.clone();
+        let planned = PlannedMove {
+            from: self.planned.to.clone(),
+            to: self.planned.from.clone(),
+            buckets: self.planned.buckets.clone(),
+            is_switched: true,
+            removes_source: !self.is_target_read,
+        };
+        {
+            let mut gate = database.gate.write();
+            let placement = gate.placement.next(|next| next.planned = Some(planned.clone()));
+            decide(&gate.members, Some(&planned.to), &placement)?;
+            gate.placement = Arc::new(placement);
+        }
+        // The copies are hidden from reads already if the target is read.
+        drop(self);
+        database.begin(planned)
+    }
+
     /// Runs all steps.
     ///
     /// # Errors
@@ -305,8 +460,7 @@ impl ShardMove {
             return Ok(MoveStep::Done);
         }
         if !self.planned.is_switched {
-            let is_ready = self.passes > 0 && self.last_copied < FENCE_BELOW || self.passes >= PASSES_MAX;
-            return if is_ready { self.switch() } else { self.copy() };
+            return if self.is_ready() { self.switch() } else { self.copy() };
         }
         if self.planned.removes_source || self.ids.lock().is_empty() { self.finish() } else { self.clean() }
     }
@@ -445,6 +599,7 @@ impl Peer for BucketSource<'_> {
     }
 
     fn changes(&self, since: Option<&Value>, count: usize, scope: &ReplicationScope) -> Result<ChangesPage> {
+        self.of.control.refuse_if_stopped()?;
         let mut page = Peer::changes(&self.of.source, since, count, scope)?;
         let buckets = &self.of.planned.buckets;
         page.leaves.retain(|leaves| buckets.binary_search(&bucket_of(self.of.grouping, leaves.id.as_str())).is_ok());
@@ -463,7 +618,11 @@ impl Peer for BucketSource<'_> {
     }
 
     fn read(&self, missing: &[MissingRevisions], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
-        Peer::read(&self.of.source, missing, take)
+        self.of.control.refuse_if_stopped()?;
+        Peer::read(&self.of.source, missing, &mut |transfer| {
+            self.of.control.copied_count.fetch_add(1, Ordering::Relaxed);
+            take(transfer)
+        })
     }
 
     fn write(&self, transfers: Vec<Transfer>, outcome: &mut WriteOutcome) -> Result<()> {

@@ -3,6 +3,8 @@
 //! The bucket of a document is a hash of its id that never changes; only the owners of buckets do. Every change of a
 //! placement increases its epoch, and the placement with the highest epoch counts.
 
+use std::sync::Arc;
+
 use stemmadb::{Error, Object, Result, Value};
 
 /// The number of buckets.
@@ -45,6 +47,65 @@ pub(crate) struct PlannedMove {
     pub(crate) is_switched: bool,
     /// Whether the source is no shard any more after the move.
     pub(crate) removes_source: bool,
+}
+
+/// Which shard has which documents, as of one moment. Cloning is cheap.
+///
+/// ```
+/// # use stemmadb::Database;
+/// # use stemmadb_federation::{Grouping, VirtualDatabase};
+/// # fn main() -> stemmadb::Result<()> {
+/// let shards = [("one", Database::in_memory()), ("two", Database::in_memory())];
+/// let map = VirtualDatabase::create(shards, Grouping::ById)?.map();
+/// assert_eq!(map.names(), ["one", "two"]);
+/// assert_eq!(map.buckets_of(map.shard_of("solaris")).len(), 2_048);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ShardMap(pub(super) Arc<Placement>);
+
+impl ShardMap {
+    /// The names of the shards.
+    pub fn names(&self) -> &[String] {
+        &self.0.shards
+    }
+
+    /// The index, within the names, of the shard that has a document.
+    pub fn shard_of(&self, id: &str) -> usize {
+        self.0.shard_of(id)
+    }
+
+    /// The bucket of a document, of 4,096.
+    pub fn bucket(&self, id: &str) -> u16 {
+        self.0.bucket(id)
+    }
+
+    /// The buckets of the shard at an index, in order.
+    pub fn buckets_of(&self, shard: usize) -> Vec<u16> {
+        self.0.buckets_of(shard)
+    }
+
+    /// The version of the placement.
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch
+    }
+
+    /// How documents are placed.
+    pub fn grouping(&self) -> Grouping {
+        self.0.grouping
+    }
+
+    /// Whether a bucket has ever left a shard, which then has deletions of documents that other shards have.
+    pub fn has_moved(&self) -> bool {
+        !self.0.former.is_empty() || self.0.planned.is_some()
+    }
+
+    /// The move that is in progress or was interrupted: the source, the target, and whether the target has the buckets.
+    pub fn planned_move(&self) -> Option<(&str, &str, bool)> {
+        let planned = self.0.planned.as_ref()?;
+        Some((&planned.from, &planned.to, planned.is_switched))
+    }
 }
 
 /// The bucket of a document.
@@ -134,6 +195,19 @@ impl Placement {
     /// The buckets of a shard.
     pub(crate) fn buckets_of(&self, shard: usize) -> Vec<u16> {
         (0..BUCKETS).filter(|bucket| usize::from(self.owners[usize::from(*bucket)]) == shard).collect()
+    }
+
+    /// The name of the shard that has all of these buckets.
+    ///
+    /// # Errors
+    /// `Invalid` if there are none, or they are of several shards.
+    pub(crate) fn owner_of_all(&self, buckets: &[u16]) -> Result<&str> {
+        let mut owners = buckets.iter().map(|bucket| self.owners.get(usize::from(*bucket)).copied());
+        let first = owners.next().flatten();
+        match first.filter(|_| owners.all(|owner| owner == first)) {
+            Some(owner) => Ok(&self.shards[usize::from(owner)]),
+            None => Err(Error::invalid("a move has buckets below 4,096, all of one shard")),
+        }
     }
 
     /// Whether a shard has any bucket.

@@ -16,6 +16,14 @@ use crate::error::{Failure, Result};
 use crate::http::{
     BodyTimeout, JsonPurpose, MemoryReservation, Parameters, Query, RequestBody, decompress, read_all, read_json_within,
 };
+use crate::virtual_databases::{Databases, EnteredVirtual};
+
+/// The virtual database of a request.
+pub(crate) struct VirtualCall {
+    pub(crate) entered: EnteredVirtual,
+    /// The part that the route is about, if it is about one.
+    pub(crate) part: Option<Arc<ServedDatabase>>,
+}
 
 /// One request that was routed and authenticated.
 pub(crate) struct Call {
@@ -25,6 +33,8 @@ pub(crate) struct Call {
     pub(crate) parameters: Parameters,
     pub(crate) query: Query,
     pub(crate) user: User,
+    /// The virtual database of the path, if it is one.
+    pub(crate) virtual_database: Option<VirtualCall>,
     /// The documents of the database that the user may read and write; `None`: all. Only routes that apply it are
     /// called with one.
     pub(crate) restriction: Option<Restriction>,
@@ -52,11 +62,15 @@ impl Call {
         parse_as_of(&self.query)
     }
 
-    /// Opens the database that the path names.
+    /// Opens the database that the path names. For a virtual one, that is the part that the route is about: the shard
+    /// of the document that the path names, or what it stores itself.
     ///
     /// # Errors
-    /// 404 if it does not exist.
+    /// 404 if it does not exist; 501 for a virtual database if the route is about all of its documents.
     pub(crate) async fn open_database(&self) -> Result<Arc<ServedDatabase>> {
+        if let Some(VirtualCall { part: Some(part), .. }) = &self.virtual_database {
+            return Ok(part.clone());
+        }
         self.state.directory.open_database(self.parameter("db")?).await
     }
 
@@ -65,7 +79,21 @@ impl Call {
     /// # Errors
     /// 404 if it does not exist.
     pub(crate) async fn open_to_free_space(&self) -> Result<Arc<ServedDatabase>> {
+        if self.virtual_database.is_some() {
+            return self.open_database().await;
+        }
         self.state.directory.open_to_free_space(self.parameter("db")?).await
+    }
+
+    /// Opens the database that the path names, or the shards of a virtual one, for a request about several documents.
+    ///
+    /// # Errors
+    /// 404 if it does not exist.
+    pub(crate) async fn open_databases(&mut self) -> Result<Databases> {
+        match self.virtual_database.take() {
+            Some(VirtualCall { entered, .. }) => Ok(entered.into_databases()),
+            None => Ok(Databases::one(self.open_database().await?)),
+        }
     }
 
     /// A check that the client may still use the route, for requests that last long.

@@ -22,6 +22,7 @@ use crate::settings::RuntimeSettings;
 use crate::shipping::Shipping;
 use crate::spans::Spans;
 use crate::triggers::Triggers;
+use crate::virtual_databases::VirtualDatabases;
 
 /// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
 /// is a quarter of the blocking pool.
@@ -49,6 +50,7 @@ pub(crate) struct ServerState {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) topologies: Arc<Topologies>,
     pub(crate) federations: Arc<Federations>,
+    pub(crate) virtual_databases: Arc<VirtualDatabases>,
     pub(crate) shipping: Arc<Shipping>,
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) connections: Arc<Connections>,

@@ -141,7 +141,11 @@ fn split_name<'a>(text: &'a str, reason: &'static str) -> Result<(&'a str, &'a s
     parts.ok_or_else(|| Failure::bad_request(reason))
 }
 
-fn parse_ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
+/// The ids of the filter `_doc_ids`.
+///
+/// # Errors
+/// 400 if they are no list.
+pub(crate) fn parse_ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
     let from_query =
         query.text("doc_ids").map(|text| read_json(text.as_bytes(), JsonPurpose::Parameters)).transpose()?;
     let list = body.and_then(|body| body.get("doc_ids")).or(from_query.as_ref()).and_then(Value::as_array);

@@ -16,4 +16,5 @@ mod request;
 mod rows;
 
 pub(crate) use feed::feed;
-pub(crate) use request::{ChangesRequest, FeedMode, parse_paths};
+pub(crate) use filter::parse_ids;
+pub(crate) use request::{ChangesRequest, FeedMode, parse_heartbeat, parse_paths};

@@ -164,7 +164,11 @@ fn parse_since(call: &Call, served: &ServedDatabase, body: Option<&Value>) -> Re
     }
 }
 
-fn parse_heartbeat(query: &Query) -> Result<Option<Duration>> {
+/// The interval of heartbeats.
+///
+/// # Errors
+/// 400 if it is no positive number.
+pub(crate) fn parse_heartbeat(query: &Query) -> Result<Option<Duration>> {
     match query.text("heartbeat") {
         None | Some("false") => Ok(None),
         Some("true") => Ok(Some(HEARTBEAT)),

@@ -15,6 +15,18 @@ use super::space::{self, OpenedAt};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 
+/// What a database is to clients.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum DatabaseKind {
+    /// A database with documents of its own.
+    #[default]
+    Plain,
+    /// A virtual database, whose documents are in its shards. It has `_local` documents and `_security` itself.
+    Virtual,
+    /// A shard of the virtual database of this name, which clients reach only through it.
+    Shard(String),
+}
+
 /// The catalog's entry of a database.
 #[derive(Debug, Clone)]
 pub(super) struct CatalogEntry {
@@ -32,6 +44,7 @@ pub(super) struct CatalogEntry {
     pub(super) is_partitioned: bool,
     /// Whether it is kept in memory only. Such an entry is not stored.
     pub(super) is_in_memory: bool,
+    pub(super) kind: DatabaseKind,
 }
 
 /// The catalog's document of a database.
@@ -47,6 +60,10 @@ struct DatabaseRecord {
     revs_limit: Option<usize>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     partitioned: bool,
+    #[serde(default, rename = "virtual", skip_serializing_if = "std::ops::Not::not")]
+    is_virtual: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard_of: Option<String>,
 }
 
 pub(super) struct Catalog {
@@ -70,6 +87,45 @@ impl CatalogEntry {
             revs_limit: None,
             is_partitioned: false,
             is_in_memory: false,
+            kind: DatabaseKind::Plain,
+        }
+    }
+
+    /// The name by which clients know the database: that of the virtual database for its shards.
+    pub(super) fn shown_name(&self) -> &str {
+        match &self.kind {
+            DatabaseKind::Shard(of) => of,
+            DatabaseKind::Plain | DatabaseKind::Virtual => &self.name,
+        }
+    }
+
+    /// Checks that clients may use the database as one with documents of its own.
+    ///
+    /// # Errors
+    /// 403 for a shard, 501 for a virtual database.
+    pub(super) fn check_is_plain(&self) -> Result<()> {
+        self.check_is_no_shard()?;
+        match self.kind {
+            DatabaseKind::Virtual => Err(Failure::not_implemented(format!(
+                "`{}` is a virtual database, which does not support this. Use the routes that the guide lists, or \
+                 replicate it into a database.",
+                self.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the database is no shard.
+    ///
+    /// # Errors
+    /// 403 if it is one.
+    pub(super) fn check_is_no_shard(&self) -> Result<()> {
+        match &self.kind {
+            DatabaseKind::Shard(of) => Err(Failure::forbidden(format!(
+                "`{}` is a shard of the virtual database `{of}`. Read and write `{of}` instead.",
+                self.name
+            ))),
+            DatabaseKind::Plain | DatabaseKind::Virtual => Ok(()),
         }
     }
 
@@ -81,6 +137,11 @@ impl CatalogEntry {
             security: self.security.value().deserialize_into()?,
             revs_limit: self.revs_limit,
             partitioned: self.is_partitioned,
+            is_virtual: self.kind == DatabaseKind::Virtual,
+            shard_of: match &self.kind {
+                DatabaseKind::Shard(of) => Some(of.clone()),
+                DatabaseKind::Plain | DatabaseKind::Virtual => None,
+            },
         })
     }
 }
@@ -193,6 +254,11 @@ impl Catalog {
                 revs_limit: record.revs_limit,
                 is_partitioned: record.partitioned,
                 is_in_memory: false,
+                kind: match record.shard_of {
+                    Some(of) => DatabaseKind::Shard(of),
+                    None if record.is_virtual => DatabaseKind::Virtual,
+                    None => DatabaseKind::Plain,
+                },
             });
         }
         Ok(entries)

@@ -44,6 +44,7 @@ use catalog::{Catalog, CatalogEntry};
 use memory::MemoryShare;
 use space::Reserve;
 
+pub(crate) use catalog::DatabaseKind;
 pub use descriptors::raise_descriptor_limit;
 pub(crate) use name::check_plain_name;
 pub(crate) use served::{ServedDatabase, check_message_bytes};
@@ -89,6 +90,7 @@ pub(crate) struct NewDatabase {
     pub(crate) is_in_memory: bool,
     /// The paths that it indexes; all by default.
     pub(crate) index_policy: Option<IndexPolicy>,
+    pub(crate) kind: DatabaseKind,
 }
 
 /// A database's catalog entry, and the open database once it was used.
@@ -148,6 +150,10 @@ impl Directory {
             path,
         };
         directory.search()?;
+        if let Err(failure) = directory.remove_orphans() {
+            // On a full disk; the next start removes them.
+            tracing::warn!(target: "stemma::database", "removing shards of deleted virtual databases: {failure}");
+        }
         Ok(directory)
     }
 
@@ -165,9 +171,43 @@ impl Directory {
         self.catalog.get_or_create_local(name, make)
     }
 
-    /// The names of all known databases, in order. [`Directory::list`] searches for copied ones first.
+    /// The names of all known databases but shards, in order. [`Directory::list`] searches for copied ones first.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.slots.read().keys().cloned().collect()
+        let slots = self.slots.read();
+        let shown = slots.iter().filter(|(_, slot)| slot.entry.check_is_no_shard().is_ok());
+        shown.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a database is virtual.
+    pub(crate) fn is_virtual(&self, name: &str) -> bool {
+        self.slots.read().get(name).is_some_and(|slot| slot.entry.kind == DatabaseKind::Virtual)
+    }
+
+    /// Checks the name of a new virtual database.
+    ///
+    /// # Errors
+    /// 400 if it is invalid; 412 if there is such a database.
+    pub(crate) fn check_virtual_name(&self, name: &str) -> Result<()> {
+        name::check(name)?;
+        match (name::is_of_system(name), self.contains(name)) {
+            (true, _) => Err(Failure::bad_request("A system database can't be virtual")),
+            (false, true) => Err(already_exists()),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// The names of all virtual databases.
+    pub(crate) fn virtual_names(&self) -> Vec<String> {
+        let slots = self.slots.read();
+        let found = slots.iter().filter(|(_, slot)| slot.entry.kind == DatabaseKind::Virtual);
+        found.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The names of the databases that are shards of a virtual database, or were created to become shards.
+    pub(crate) fn shards_of(&self, name: &str) -> Vec<String> {
+        let slots = self.slots.read();
+        let is_shard = |slot: &DatabaseSlot| matches!(&slot.entry.kind, DatabaseKind::Shard(of) if of == name);
+        slots.iter().filter(|(_, slot)| is_shard(slot)).map(|(name, _)| name.clone()).collect()
     }
 
     /// A receiver that is notified when databases are created or deleted.
@@ -193,7 +233,14 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
-        Ok(self.open_database(name).await?.security())
+        Ok(self.open_own(name).await?.security())
+    }
+
+    /// Opens a database, or a virtual database's own part.
+    async fn open_own(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
+        let slot = self.find(name).await?;
+        slot.entry.check_is_no_shard()?;
+        self.open_found(slot, Purpose::Any).await
     }
 
     /// Creates the database `name`. A failed creation leaves nothing behind.
@@ -225,8 +272,10 @@ impl Directory {
                 return Err(failure);
             }
             this.close_unused();
-            this.updates.record(&slot.entry.name, "created");
-            this.changed.send_modify(|count| *count += 1);
+            if slot.entry.check_is_no_shard().is_ok() {
+                this.updates.record(&slot.entry.name, "created");
+                this.changed.send_modify(|count| *count += 1);
+            }
             Ok(())
         })
         .await
@@ -306,8 +355,8 @@ impl Directory {
                 && self.catalog.is_being_removed(directory).is_ok_and(|is_removed| !is_removed)
         };
         let directory = file_name::directory_of(name, is_free);
-        let NewDatabase { is_partitioned, is_in_memory, index_policy } = new;
-        let entry = CatalogEntry { is_partitioned, is_in_memory, ..CatalogEntry::new(name, directory) };
+        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
+        let entry = CatalogEntry { is_partitioned, is_in_memory, kind, ..CatalogEntry::new(name, directory) };
         if !is_in_memory {
             self.catalog.add(&entry)?;
         }
@@ -360,17 +409,41 @@ impl Directory {
     /// Deletes the database `name`, and everything in it.
     ///
     /// # Errors
-    /// 404 if there is none.
+    /// 404 if there is none; 403 if it is a shard.
     pub(crate) async fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.slot(name)?.entry.check_is_plain()?;
+        self.delete_part(name).await
+    }
+
+    /// As [`Directory::delete`], also for a virtual database's own part and its shards.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn delete_part(self: &Arc<Self>, name: &str) -> Result<()> {
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let slot = this.slot(&name)?;
             this.forget(&slot)?;
-            this.updates.record(&name, "deleted");
-            this.changed.send_modify(|count| *count += 1);
+            if slot.entry.check_is_no_shard().is_ok() {
+                this.updates.record(&name, "deleted");
+                this.changed.send_modify(|count| *count += 1);
+            }
             Ok(())
         })
         .await
+    }
+
+    /// Removes shards without a virtual database: creating or deleting it was interrupted.
+    fn remove_orphans(&self) -> Result<()> {
+        let slots: Vec<_> = self.slots.read().values().cloned().collect();
+        for slot in slots {
+            if let DatabaseKind::Shard(of) = &slot.entry.kind
+                && !self.is_virtual(of)
+            {
+                self.forget(&slot)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a database from the catalog, closes it, and removes its directory.
@@ -412,11 +485,11 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn set_security(self: &Arc<Self>, name: &str, security: Security) -> Result<()> {
-        let served = self.open_database(name).await?;
-        let this = self.clone();
+        let served = self.open_own(name).await?;
+        let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
             if !served.is_in_memory() {
-                this.catalog.set_security(served.name(), &security)?;
+                this.catalog.set_security(&name, &security)?;
             }
             served.set_security(security);
             Ok(())

@@ -43,17 +43,38 @@ impl Directory {
         self.open_for(name, Purpose::FreeSpace).await
     }
 
+    /// Opens a virtual database's own part, or one of its shards: requests of clients don't come here directly.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn open_part(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
+        self.open_found(self.find(name).await?, Purpose::Any).await
+    }
+
     async fn open_for(self: &Arc<Self>, name: &str, purpose: Purpose) -> Result<Arc<ServedDatabase>> {
-        let slot = match self.slot(name) {
-            Ok(slot) => slot,
+        let slot = self.find(name).await?;
+        slot.entry.check_is_plain()?;
+        self.open_found(slot, purpose).await
+    }
+
+    pub(super) async fn find(self: &Arc<Self>, name: &str) -> Result<Arc<DatabaseSlot>> {
+        match self.slot(name) {
+            Ok(slot) => Ok(slot),
             // It may have been copied into the directory. Names that can't be those of databases are no paths either.
-            Err(missing) if database_name::check(name).is_err() || !self.may_be_copied(name) => return Err(missing),
+            Err(missing) if database_name::check(name).is_err() || !self.may_be_copied(name) => Err(missing),
             Err(_) => {
                 let this = self.clone();
                 blocking(move || this.search_if_changed()).await?;
-                self.slot(name)?
+                self.slot(name)
             }
-        };
+        }
+    }
+
+    pub(super) async fn open_found(
+        self: &Arc<Self>,
+        slot: Arc<DatabaseSlot>,
+        purpose: Purpose,
+    ) -> Result<Arc<ServedDatabase>> {
         self.note_use(&slot);
         if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone())
             && self.is_usable(&served, purpose)

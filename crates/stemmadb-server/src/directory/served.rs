@@ -13,7 +13,7 @@ use stemmadb::past::At;
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
 use tokio::sync::watch;
 
-use super::catalog::CatalogEntry;
+use super::catalog::{CatalogEntry, DatabaseKind};
 use super::extensions::Extensions;
 use super::memory::MemoryShare;
 use super::space::{self, OpenedAt};
@@ -29,6 +29,7 @@ pub(crate) struct ServedDatabase {
     /// Distinguishes it from other databases that had or have its name.
     instance_id: String,
     is_partitioned: bool,
+    is_shard: bool,
     database: Database,
     security: RwLock<Arc<Security>>,
     /// The computed MD5 of files that were stored without one, by other means than HTTP.
@@ -96,19 +97,20 @@ impl ServedDatabase {
     pub(super) fn from_database(entry: &CatalogEntry, database: Database, updates: &Arc<DatabaseUpdates>) -> Self {
         let security = RwLock::new(Arc::new(entry.security.clone()));
         let (sender, published) = watch::channel(database.sequence());
-        let (updates, updated_name) = (updates.clone(), entry.name.clone());
+        let (updates, updated_name) = (updates.clone(), entry.shown_name().to_owned());
         let notifier = Notifier::new(&database, move |sequence| {
             if sender.send_replace(sequence) < sequence {
                 updates.record(&updated_name, "updated");
             }
         });
         let md5s = Mutex::default();
-        let (name, created) = (entry.name.clone(), entry.created);
+        let (name, created) = (entry.shown_name().to_owned(), entry.created);
         ServedDatabase {
             name,
             created,
             instance_id: entry.instance_id.clone(),
             is_partitioned: entry.is_partitioned,
+            is_shard: matches!(entry.kind, DatabaseKind::Shard(_)),
             database,
             security,
             md5s,
@@ -123,8 +125,14 @@ impl ServedDatabase {
         }
     }
 
+    /// The name by which clients know it: for a shard, that of its virtual database.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is a shard of a virtual database.
+    pub(crate) fn is_shard(&self) -> bool {
+        self.is_shard
     }
 
     /// Whether it is kept in memory only.

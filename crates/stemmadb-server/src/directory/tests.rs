@@ -282,3 +282,34 @@ fn databases_are_opened_again_once_there_is_space() {
         assert!(directory.open_database("a").await.unwrap().database().get("x").unwrap().is_some());
     });
 }
+
+#[test]
+fn shards_without_their_virtual_database_are_removed_at_the_next_start() {
+    let root = tempfile::tempdir().unwrap();
+    let config = Config::new(root.path());
+    let kind = |kind| NewDatabase { kind, ..NewDatabase::default() };
+    let shard_of = |name: &str| kind(DatabaseKind::Shard(name.to_owned()));
+    block_on(async {
+        let directory = Arc::new(Directory::open(&config).unwrap());
+        directory.create_with("v", kind(DatabaseKind::Virtual)).await.unwrap();
+        directory.create_with("v/shard-1", shard_of("v")).await.unwrap();
+        directory.create_with("w/shard-1", shard_of("w")).await.unwrap();
+        // A database of this name that is not virtual has no shards.
+        directory.create("x").await.unwrap();
+        directory.create_with("x/shard-1", shard_of("x")).await.unwrap();
+        assert_eq!(directory.names(), ["v", "x"]);
+        directory.close();
+    });
+    block_on(async {
+        let directory = Arc::new(Directory::open(&config).unwrap());
+        assert_eq!(directory.slots.read().keys().collect::<Vec<_>>(), ["v", "v/shard-1", "x"]);
+        assert_eq!((directory.virtual_names(), directory.shards_of("v")), (vec!["v".into()], vec!["v/shard-1".into()]));
+        let refused = |outcome: Result<Arc<ServedDatabase>>| outcome.err().unwrap().status();
+        assert_eq!(refused(directory.open_database("v/shard-1").await), StatusCode::FORBIDDEN);
+        assert_eq!(refused(directory.open_database("v").await), StatusCode::NOT_IMPLEMENTED);
+        assert_eq!(directory.delete("v/shard-1").await.unwrap_err().status(), StatusCode::FORBIDDEN);
+        assert_eq!(directory.open_part("v/shard-1").await.unwrap().name(), "v");
+        assert!(directory.security("v").await.is_ok() && directory.security("v/shard-1").await.is_err());
+        directory.close();
+    });
+}

@@ -19,6 +19,11 @@ use crate::metrics::QueryTimer;
 
 /// `POST /{db}/_aggregate`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
+    if let Some(called) = &call.virtual_database {
+        let open = called.entered.open.clone();
+        let body = call.json().await?;
+        return super::virtual_database::aggregate(&call, open, body).await;
+    }
     let served = call.open_database().await?;
     let body = call.json().await?;
     match body.get("pipeline") {

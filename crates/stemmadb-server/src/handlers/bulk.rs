@@ -9,7 +9,8 @@ use crate::app::Call;
 use crate::documents::{BulkRequest, VisibleBranches, parse_revision, visible_branches};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json, streamed};
-use crate::writes::{WriteOptions, WriteResult, write};
+use crate::virtual_databases::Databases;
+use crate::writes::{WriteOptions, WriteResult, write_divided};
 
 /// A row of the response to `_bulk_docs`.
 #[derive(Serialize)]
@@ -24,11 +25,11 @@ const MEMORY_FACTOR: usize = 3;
 
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
-    let mut served = call.open_database().await?;
+    let mut databases = call.open_databases().await?;
     let mut options = write_options(&call)?;
     let text = call.json_text().await?;
-    if !served.takes_writes() && has_only_deletions(&text) {
-        served = call.open_to_free_space().await?;
+    if databases.only().is_some_and(|served| !served.takes_writes()) && has_only_deletions(&text) {
+        databases = Databases::one(call.open_to_free_space().await?);
     }
     call.reservation.grow(text.len().saturating_mul(MEMORY_FACTOR)).await?;
     let status = written_status(&call);
@@ -47,7 +48,7 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
         // written.
         let rows = bulk
             .into_groups()
-            .map(|documents| print_rows(&write(&served, documents?, &options)?, &options, &mut separator));
+            .map(|documents| print_rows(&write_divided(&databases, documents?, &options)?, &options, &mut separator));
         let mut parts = rows.collect::<Result<Vec<_>>>()?;
         parts.push(if separator == b'[' { b"[]\n".to_vec() } else { b"]\n".to_vec() });
         Ok(parts)
@@ -114,16 +115,17 @@ async fn missing_response<T: Serialize>(
     entry: impl Fn(Missing) -> T + Send + 'static,
     tail: &'static str,
 ) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let databases = call.open_databases().await?;
     let request = validated_request(call.json().await?)?;
     let (stall_timeout, restriction) = (call.state.config.limits.stall_timeout, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        let snapshot = served.database().snapshot()?;
+        let snapshots = databases.snapshots()?;
         out.buffer.extend_from_slice(head.as_bytes());
         let mut comma = "";
         for (id, list) in request {
+            let (_, snapshot) = snapshots.of(&id);
             let list = parse_list(&list)?;
-            let visible = restriction.as_ref().map(|restriction| visible_branches(&snapshot, &id, Some(restriction)));
+            let visible = restriction.as_ref().map(|restriction| visible_branches(snapshot, &id, Some(restriction)));
             let found = match visible.transpose()? {
                 // A document that the user may not read looks like one that does not exist, apart from the deletions
                 // that were made when the user could no longer read it.

@@ -1,8 +1,6 @@
 //! The route `_bulk_get`: returns documents and revisions in the order of the request, as JSON or as a multipart
 //! message whose parts contain the documents and their attachments.
 
-use std::sync::Arc;
-
 use hyper::StatusCode;
 use stemmadb::{Branch, Document, Revision, Snapshot, Value};
 use uuid::Uuid;
@@ -17,6 +15,7 @@ use crate::documents::{
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, ResponseWriter, streamed};
+use crate::virtual_databases::Databases;
 
 /// An entry of the request.
 struct BulkGetEntry {
@@ -168,7 +167,7 @@ fn wants_multipart(accept: &str) -> bool {
 
 /// `POST /{db}/_bulk_get`
 pub(crate) async fn bulk_get(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let databases = call.open_databases().await?;
     let show = parse_show_options(&call.query)?;
     let latest = call.query.flag("latest", false)?;
     let body = call.json().await?;
@@ -176,28 +175,29 @@ pub(crate) async fn bulk_get(mut call: Call) -> Result<HttpResponse> {
     let entries = entries.ok_or_else(|| Failure::bad_request("Missing JSON list of 'docs'."))?;
     let entries = entries.iter().map(BulkGetEntry::parse).collect::<Result<Vec<_>>>()?;
     match wants_multipart(call.header("accept").unwrap_or_default()) {
-        true => multipart_response(&call, served, entries, latest, with_following_content(show)).await,
-        false => json_response(&call, served, entries, latest, show).await,
+        true => multipart_response(&call, databases, entries, latest, with_following_content(show)).await,
+        false => json_response(&call, databases, entries, latest, show).await,
     }
 }
 
 async fn json_response(
     call: &Call,
-    served: Arc<ServedDatabase>,
+    databases: Databases,
     entries: Vec<BulkGetEntry>,
     latest: bool,
     show: ShowOptions,
 ) -> Result<HttpResponse> {
     let (stall_timeout, restriction) = (call.state.config.limits.stall_timeout, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
-        let snapshot = served.database().snapshot()?;
+        let snapshots = databases.snapshots()?;
         out.buffer.extend_from_slice(b"{\"results\": [");
         for (at, entry) in entries.into_iter().enumerate() {
             if at > 0 {
                 out.buffer.push(b',');
             }
-            BulkGetRow::open(&snapshot, entry, latest, &show, restriction.as_ref())?
-                .write_json(&served, &snapshot, &mut out)?;
+            let (served, snapshot) = snapshots.of(&entry.id);
+            BulkGetRow::open(snapshot, entry, latest, &show, restriction.as_ref())?
+                .write_json(served, snapshot, &mut out)?;
             out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(b"]}\n");
@@ -208,7 +208,7 @@ async fn json_response(
 
 async fn multipart_response(
     call: &Call,
-    served: Arc<ServedDatabase>,
+    databases: Databases,
     entries: Vec<BulkGetEntry>,
     latest: bool,
     show: ShowOptions,
@@ -217,10 +217,11 @@ async fn multipart_response(
     let outer = Uuid::new_v4().simple().to_string();
     let content_type = format!("multipart/mixed; boundary=\"{outer}\"");
     streamed(StatusCode::OK, &content_type, stall_timeout, move |mut out| async move {
-        let snapshot = served.database().snapshot()?;
+        let snapshots = databases.snapshots()?;
         for entry in entries {
-            let row = BulkGetRow::open(&snapshot, entry, latest, &show, restriction.as_ref())?;
-            row.write_parts(&served, &snapshot, &outer, &mut out).await?;
+            let (served, snapshot) = snapshots.of(&entry.id);
+            let row = BulkGetRow::open(snapshot, entry, latest, &show, restriction.as_ref())?;
+            row.write_parts(served, snapshot, &outer, &mut out).await?;
         }
         out.buffer.extend_from_slice(format!("\r\n--{outer}--").as_bytes());
         Ok(())

@@ -18,6 +18,9 @@ use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
+    if let Some(called) = &call.virtual_database {
+        return HttpResponse::ok(&super::virtual_database::info(called.entered.open.clone()).await?);
+    }
     let mut info = database_info(call.open_database().await?, call.restriction.clone()).await?;
     if call.restriction.is_some() {
         return HttpResponse::ok(&info);
@@ -66,6 +69,10 @@ pub(super) async fn database_info(
 /// `PUT /{db}`
 pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
+    if let Some(shard_count) = call.query.number("shards")? {
+        super::virtual_database::create(&call, shard_count).await?;
+        return Ok(created(&call, name));
+    }
     let is_partitioned = match call.query.text("partitioned") {
         None | Some("false") => false,
         Some("true") => true,
@@ -76,9 +83,14 @@ pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
         None => None,
     };
     let is_in_memory = call.query.flag("memory", false)?;
-    call.state.directory.create_with(name, NewDatabase { is_partitioned, is_in_memory, index_policy }).await?;
-    let location = absolute_url(&call, &format!("/{}", encode_segment(name)));
-    Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &location))
+    let new = NewDatabase { is_partitioned, is_in_memory, index_policy, ..NewDatabase::default() };
+    call.state.directory.create_with(name, new).await?;
+    Ok(created(&call, name))
+}
+
+fn created(call: &Call, name: &str) -> HttpResponse {
+    let location = absolute_url(call, &format!("/{}", encode_segment(name)));
+    HttpResponse::done(StatusCode::CREATED).with(LOCATION, &location)
 }
 
 /// `DELETE /{db}`
@@ -89,7 +101,10 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
         return Err(Failure::bad_request(reason));
     }
     let name = call.parameter("db")?;
-    call.state.directory.delete(name).await?;
+    match call.state.directory.is_virtual(name) {
+        true => call.state.virtual_databases.delete(name).await?,
+        false => call.state.directory.delete(name).await?,
+    }
     call.state.metrics.forget_database(name);
     Ok(HttpResponse::done(StatusCode::OK))
 }
@@ -102,25 +117,34 @@ pub(crate) async fn security(call: Call) -> Result<HttpResponse> {
 /// `PUT /{db}/_security`
 pub(crate) async fn set_security(mut call: Call) -> Result<HttpResponse> {
     let security = Security::parse(call.json().await?)?;
+    if call.virtual_database.is_some() && security.has_rule() {
+        return Err(Failure::not_implemented("A virtual database has no access rules: name members without `access`."));
+    }
     call.state.directory.set_security(call.parameter("db")?, security).await?;
     Ok(HttpResponse::done(StatusCode::OK))
 }
 
 /// `POST /{db}/_ensure_full_commit`
-pub(crate) async fn ensure_full_commit(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+pub(crate) async fn ensure_full_commit(mut call: Call) -> Result<HttpResponse> {
+    let databases = call.open_databases().await?;
     blocking(move || {
-        served.database().flush()?;
-        HttpResponse::json(
-            StatusCode::CREATED,
-            &json!({"ok": true, "instance_start_time": served.instance_start_time()}),
-        )
+        let mut time = String::new();
+        for served in databases.all() {
+            served.database().flush()?;
+            time = served.instance_start_time();
+        }
+        HttpResponse::json(StatusCode::CREATED, &json!({"ok": true, "instance_start_time": time}))
     })
     .await
 }
 
 /// `POST /{db}/_compact`
 pub(crate) async fn compact(mut call: Call) -> Result<HttpResponse> {
+    if call.virtual_database.is_some() {
+        call.json_if_any().await?;
+        call.open_databases().await?.all().for_each(|served| served.compact());
+        return Ok(HttpResponse::done(StatusCode::ACCEPTED));
+    }
     let served = call.state.directory.open_to_compact(call.parameter("db")?).await?;
     call.json_if_any().await?;
     served.compact();

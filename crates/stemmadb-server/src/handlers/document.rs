@@ -19,7 +19,7 @@ use crate::documents::{
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
-use crate::writes::{WriteOptions, check_local_writer, run_write, write_one};
+use crate::writes::{WriteOptions, check_local_writer, new_document_id, run_write, write_one};
 
 /// The document id in the path.
 pub(super) fn document_id(call: &Call) -> Result<String> {
@@ -234,8 +234,10 @@ pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
-    let document = IncomingDocument::parse(call.document().await?)?;
+    let databases = call.open_databases().await?;
+    let mut document = IncomingDocument::parse(call.document().await?)?;
+    let id = document.id.get_or_insert_with(new_document_id);
+    let served = databases.of(id).clone();
     write_document(&call, served, document).await
 }
 

@@ -133,7 +133,7 @@ async fn open_local(call: &Call, rights: &Route, database: &str) -> Result<Arc<S
 }
 
 /// The response to an error of a federation, whose message names the member.
-fn failure(error: stemmadb::Error) -> Failure {
+pub(super) fn failure(error: stemmadb::Error) -> Failure {
     match error.kind() {
         stemmadb::ErrorKind::NotFound => Failure::not_found(error.message().to_owned()),
         _ => error.into(),
@@ -161,11 +161,26 @@ pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
 }
 
 async fn write_found(question: &Question, request: &FindRequest, out: &mut ResponseWriter) -> Result<()> {
-    out.buffer.extend_from_slice(b"{\"docs\":[");
     let query = request.query(true)?;
+    let federation = question.open()?.filter(|_| !request.is_at_end());
+    let find = federation.map(|federation| question.find(&federation, query.clone()));
+    write_documents(find, &query, request, out).await?;
+    question.write_missing(&mut out.buffer);
+    out.buffer.extend_from_slice(b"}\n");
+    Ok(())
+}
+
+/// Writes the beginning of a response: the documents that a query of several databases finds, and the bookmark.
+pub(super) async fn write_documents(
+    find: Option<FederatedFind>,
+    query: &Query,
+    request: &FindRequest,
+    out: &mut ResponseWriter,
+) -> Result<()> {
+    out.buffer.extend_from_slice(b"{\"docs\":[");
     let (mut count, mut token) = (0, None);
-    if let Some(federation) = question.open()?.filter(|_| !request.is_at_end()) {
-        let mut rows = question.find(&federation, query.clone()).run().map_err(failure)?;
+    if let Some(find) = find {
+        let mut rows = find.run().map_err(failure)?;
         for document in rows.by_ref() {
             out.buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
             let document = document.map_err(failure)?;
@@ -180,8 +195,6 @@ async fn write_found(question: &Question, request: &FindRequest, out: &mut Respo
     }
     out.buffer.extend_from_slice(b"\n],\n\"bookmark\":");
     out.string(&FindRequest::bookmark_of(count, token));
-    question.write_missing(&mut out.buffer);
-    out.buffer.extend_from_slice(b"}\n");
     Ok(())
 }
 

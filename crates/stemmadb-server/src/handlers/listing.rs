@@ -9,6 +9,7 @@ use stemmadb::{Document, Listed, Selector, Snapshot, Value, field};
 use super::list::ListRows;
 use super::restricted_listing::write_restricted_listing;
 use super::row_parameters::{Precedence, RowParameters, incompatible_keys};
+use super::virtual_listing::write_virtual_listing;
 use crate::app::Call;
 use crate::design;
 use crate::directory::ServedDatabase;
@@ -120,7 +121,7 @@ impl ListingQuery {
         self
     }
 
-    fn design_documents_only(self) -> Self {
+    pub(super) fn design_documents_only(self) -> Self {
         self.within(Scope::Designs)
     }
 
@@ -158,14 +159,14 @@ impl ListingQuery {
 pub(crate) async fn all_docs(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
     let query = ListingQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
-    list(&call, query).await
+    list(&mut call, query).await
 }
 
 /// `GET /{db}/_design_docs`, `POST /{db}/_design_docs`
 pub(crate) async fn design_docs(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
     let query = ListingQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
-    list(&call, query.design_documents_only()).await
+    list(&mut call, query.design_documents_only()).await
 }
 
 /// Parses the listings in the body of a `queries` request.
@@ -179,16 +180,45 @@ pub(super) async fn parse_queries(call: &mut Call) -> Result<Vec<ListingQuery>> 
 /// `POST /{db}/_all_docs/queries`
 pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let queries = parse_queries(&mut call).await?;
-    list_all(&call, queries).await
+    list_all(&mut call, queries).await
 }
 
 /// `POST /{db}/_design_docs/queries`
 pub(crate) async fn design_queries(mut call: Call) -> Result<HttpResponse> {
     let queries = parse_queries(&mut call).await?.into_iter().map(ListingQuery::design_documents_only).collect();
-    list_all(&call, queries).await
+    list_all(&mut call, queries).await
 }
 
-async fn list_all(call: &Call, queries: Vec<ListingQuery>) -> Result<HttpResponse> {
+/// Writes listings of a virtual database: one, or several in an object.
+async fn list_virtual(call: &mut Call, queries: Vec<ListingQuery>, is_single: bool) -> Result<HttpResponse> {
+    if queries.iter().any(|query| query.partition.is_some()) {
+        return Err(Failure::query_parse("`partition` parameter is not supported on this db"));
+    }
+    let show = parse_show_options(&call.query)?;
+    let entered = call.virtual_database.take().map(|called| called.entered).ok_or_else(Failure::no_database)?;
+    let open = entered.open.clone();
+    let databases = entered.into_databases();
+    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
+        let snapshots = databases.snapshots()?;
+        if !is_single {
+            out.buffer.extend_from_slice(b"{\"results\":[");
+        }
+        for (at, query) in queries.iter().enumerate() {
+            if !is_single {
+                out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
+            }
+            write_virtual_listing(&open, &snapshots, query, &show, &mut out).await?;
+        }
+        out.buffer.extend_from_slice(if is_single { b"\n" } else { b"\n]}\n" });
+        Ok(())
+    })
+    .await
+}
+
+async fn list_all(call: &mut Call, queries: Vec<ListingQuery>) -> Result<HttpResponse> {
+    if call.virtual_database.is_some() {
+        return list_virtual(call, queries, false).await;
+    }
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
     let queries = queries.into_iter().map(|query| query.within_partition(&served)).collect::<Result<Vec<_>>>()?;
@@ -211,7 +241,10 @@ async fn list_all(call: &Call, queries: Vec<ListingQuery>) -> Result<HttpRespons
     .await
 }
 
-async fn list(call: &Call, query: ListingQuery) -> Result<HttpResponse> {
+async fn list(call: &mut Call, query: ListingQuery) -> Result<HttpResponse> {
+    if call.virtual_database.is_some() {
+        return list_virtual(call, vec![query], true).await;
+    }
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
     let query = query.within_partition(&served)?;
@@ -312,7 +345,7 @@ fn offset(snapshot: &Snapshot, query: &ListingQuery) -> Result<Option<u64>> {
     Ok(Some(count))
 }
 
-fn print_row(printer: &DocumentPrinter<'_>, listed: &Listed, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn print_row(printer: &DocumentPrinter<'_>, listed: &Listed, out: &mut Vec<u8>) -> Result<()> {
     let Listed { id, revision, document, .. } = listed;
     print_head(id.as_str(), out);
     out.extend_from_slice(format!(",\"value\":{{\"rev\":\"{revision}\"}}").as_bytes());

@@ -25,6 +25,11 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 
 /// `POST /{db}/_find`
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
+    if let Some(called) = &call.virtual_database {
+        let open = called.entered.open.clone();
+        let request = find_request(&mut call).await?;
+        return super::virtual_database::find(&call, open, request).await;
+    }
     let served = call.open_database().await?;
     let request = find_request(&mut call).await?;
     find_response(&call, served, "find", |_| Ok(request)).await

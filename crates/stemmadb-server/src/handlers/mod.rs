@@ -49,5 +49,8 @@ pub(crate) mod view;
 pub(crate) mod view_info;
 mod view_query;
 mod view_update;
+mod virtual_changes;
+pub(crate) mod virtual_database;
+mod virtual_listing;
 pub(crate) mod watch;
 pub(crate) mod wire;

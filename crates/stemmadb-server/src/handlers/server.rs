@@ -90,6 +90,14 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
     }
     let mut rows = Vec::with_capacity(names.len());
     for name in names {
+        if call.state.directory.is_virtual(&name) {
+            let open = call.state.virtual_databases.open(&name).await;
+            rows.push(match open {
+                Ok(open) => json!({"key": name, "info": super::virtual_database::info(open).await?}),
+                Err(failure) => json!({"key": name, "error": failure.error()}),
+            });
+            continue;
+        }
         rows.push(match call.state.directory.open_database(&name).await {
             Ok(served) => json!({"key": name, "info": super::database::database_info(served, None).await?}),
             Err(failure) => json!({"key": name, "error": failure.error()}),

@@ -18,9 +18,9 @@ pub(crate) async fn purge(_call: Call) -> Result<HttpResponse> {
     )
 }
 
-/// Shards and their synchronization.
+/// Synchronization and splitting of shards in a cluster.
 pub(crate) async fn shards(_call: Call) -> Result<HttpResponse> {
-    not_implemented("A database is stored on one node and has no shards.")
+    not_implemented("There is no cluster: virtual databases move their shards by `POST /{db}/_shards`.")
 }
 
 /// Full-text search.

@@ -7,6 +7,7 @@ mod openapi;
 mod operation;
 mod parameters;
 mod table;
+mod virtual_use;
 
 use std::pin::Pin;
 
@@ -20,6 +21,7 @@ use crate::http::{HttpResponse, Query};
 pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
 use operation::Operation;
+pub(crate) use virtual_use::{VirtualUse, virtual_use};
 
 /// An asynchronous function that handles a request.
 type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<HttpResponse>> + Send>>;

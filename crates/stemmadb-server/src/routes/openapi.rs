@@ -161,6 +161,10 @@ fn responses(endpoint: &Endpoint) -> Value {
     let documented = json!({"description": description, "content": content(&endpoint.operation.responses)});
     responses.insert(endpoint.operation.status.to_string(), documented);
     let response = |name: &str| json!({ "$ref": format!("#/components/responses/{name}") });
+    if endpoint.route.path.starts_with("/{db}") && endpoint.operation.status < 400 {
+        let without = error_response("The database is virtual, or is not virtual, and does not have this route.");
+        responses.insert("501".to_owned(), without);
+    }
     if endpoint.route.access != Access::Anonymous {
         responses.insert("401".to_owned(), response("Unauthorized"));
         responses.insert("403".to_owned(), response("Forbidden"));

@@ -107,6 +107,11 @@ pub(super) const KEY_LIST: &[Parameter] =
 pub(super) const NEW_DATABASE: &[Parameter] = &[
     flag("partitioned", "Whether the id of each document names its partition, as `partition:id`."),
     flag("memory", "Keep the database in memory only: it is gone when the server stops."),
+    number("shards", "Create a virtual database, whose documents are stored in this number of databases."),
+    text(
+        "prefix",
+        "With `shards`: the character that ends the prefix of an id; documents with one prefix stay together.",
+    ),
     json("index", "The index policy: an object with `include` and `exclude`, lists of paths. Default: all paths."),
 ];
 

@@ -18,7 +18,7 @@ use crate::handlers::{
     aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, federation,
     functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node, node_config,
     partition, patch, prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact,
-    triggers, unsupported, update, updates, view, view_info, watch, wire,
+    triggers, unsupported, update, updates, view, view_info, virtual_database, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -48,6 +48,7 @@ pub(super) fn endpoints() -> &'static [Endpoint] {
         endpoints.extend(node_routes());
         endpoints.extend(replicator_routes());
         endpoints.extend(own(federation_routes()));
+        endpoints.extend(own(shard_routes()));
         endpoints.extend(database_routes());
         endpoints.extend(bulk_routes());
         endpoints.extend(mango_routes());
@@ -212,6 +213,21 @@ fn federation_routes() -> Vec<Endpoint> {
         route!(GET "/_federation/{name}/_changes" User federation::changes,
             "Lists the changes of all members since a position.",
             returns("FederatedChanges").parameters(&[FEDERATED, FEDERATED_CHANGES])),
+    ]
+}
+
+fn shard_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/{db}/_shards" Member virtual_database::shards,
+            "Lists the shards of a virtual database, and the state of the move between them.", returns("Shards")),
+        route!(GET "/{db}/_shards/{doc}" Member virtual_database::shard_of,
+            "Returns which shard of a virtual database has a document.", returns("ShardOf")),
+        route!(POST "/{db}/_shards" ServerAdmin virtual_database::start_move,
+            "Splits or merges shards of a virtual database, or moves buckets between them, while it is used.",
+            returns("ShardMoveStarted").status(202).body("ShardMove")),
+        route!(DELETE "/{db}/_shards" ServerAdmin virtual_database::cancel_move,
+            "Takes back the move between shards unless its documents are in the new shard already.",
+            returns("Ok").status(202)),
     ]
 }
 
@@ -540,10 +556,6 @@ fn unsupported_routes() -> Vec<Endpoint> {
             not_supported()),
         route!(PUT "/{db}/_purged_infos_limit" DatabaseAdmin unsupported::purge,
             "Not supported: revisions can't be purged.", not_supported()),
-        route!(GET "/{db}/_shards" Member unsupported::shards, "Not supported: databases have no shards.",
-            not_supported()),
-        route!(GET "/{db}/_shards/{doc}" Member unsupported::shards, "Not supported: databases have no shards.",
-            not_supported()),
         route!(POST "/{db}/_sync_shards" DatabaseAdmin unsupported::shards, "Not supported: databases have no shards.",
             not_supported()),
         route!(GET "/_reshard/{rest*}" ServerAdmin unsupported::shards, "Not supported: databases have no shards.",

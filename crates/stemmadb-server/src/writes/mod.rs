@@ -13,4 +13,6 @@ pub(crate) use editing::{Editing, edit_optimistically};
 pub(crate) use edits::{EditError, EditOutcome, apply_edits};
 pub(crate) use patch::{Change, change_where, patch};
 pub(crate) use transact::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, transact};
-pub(crate) use write::{WriteOptions, WriteResult, check_local_writer, run_write, write, write_one};
+pub(crate) use write::{
+    WriteOptions, WriteResult, check_local_writer, new_document_id, run_write, write, write_divided, write_one,
+};

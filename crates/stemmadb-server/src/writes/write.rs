@@ -12,6 +12,49 @@ use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields}
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_partitioned_id};
 use crate::error::{Failure, Result};
+use crate::virtual_databases::Databases;
+
+/// An id for a document without one.
+pub(crate) fn new_document_id() -> String {
+    Uuid::now_v7().simple().to_string()
+}
+
+/// Writes documents to the databases that have them; returns a result for each, in order. Blocks.
+///
+/// # Errors
+/// As [`write`]. Documents in other databases may have been written.
+pub(crate) fn write_divided(
+    databases: &Databases,
+    mut documents: Vec<IncomingDocument>,
+    options: &WriteOptions,
+) -> Result<Vec<WriteResult>> {
+    if let Some(served) = databases.only() {
+        return write(served, documents, options);
+    }
+    for document in &mut documents {
+        document.id.get_or_insert_with(new_document_id);
+    }
+    let mut written: Vec<Option<WriteResult>> = documents.iter().map(|_| None).collect();
+    for (served, part) in databases.divide(documents, |document| document.id.as_deref().unwrap_or_default()) {
+        let (positions, documents): (Vec<_>, Vec<_>) = part.into_iter().unzip();
+        let results = write(&served, documents, options)?;
+        positions.into_iter().zip(results).for_each(|(position, result)| written[position] = Some(result));
+    }
+    Ok(written.into_iter().flatten().collect())
+}
+
+/// Checks that a design document has no function that a virtual database can't call.
+///
+/// # Errors
+/// 501 if it has a validation function, which would have to be called in other shards.
+fn check_virtual_design(id: &str, document: &IncomingDocument) -> Result<()> {
+    match !document.deleted && id.starts_with("_design/") && document.body.get("validate_doc_update").is_some() {
+        true => Err(Failure::not_implemented(format!(
+            "`{id}` has a `validate_doc_update`, which a virtual database does not call. Remove it."
+        ))),
+        false => Ok(()),
+    }
+}
 
 /// The result of writing one document.
 #[derive(Debug)]
@@ -86,12 +129,13 @@ pub(super) fn validate_documents(
     let mut named = Vec::with_capacity(documents.len());
     let mut ready = Vec::with_capacity(documents.len());
     for mut document in documents {
-        let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+        let id = document.id.take().unwrap_or_else(new_document_id);
         if served.is_partitioned() {
             check_partitioned_id(&id)?;
         }
         ready.push(match (document.prepare_for(served.name()), served.name() == USERS_DATABASE) {
             (Ok(()), true) => prepare_user(served, &id, &mut document, &options.validator.user),
+            (Ok(()), false) if served.is_shard() => check_virtual_design(&id, &document),
             (checked, _) => checked,
         });
         named.push((id, document));

@@ -70,6 +70,11 @@ fn pouchdb() {
 }
 
 #[test]
+fn pouchdb_with_a_virtual_database() {
+    run(&mut node_file("pouchdb", "virtual.js", &TestServer::new()), "Node.js");
+}
+
+#[test]
 fn nano() {
     run(&mut node("nano", &TestServer::new()), "Node.js");
 }

@@ -49,5 +49,6 @@ mod transact;
 mod triggers;
 mod validations;
 mod views;
+mod virtual_database;
 mod watch;
 mod wire;

@@ -1,0 +1,354 @@
+//! The changes feed of a virtual database: the changes of its shards, merged.
+//!
+//! A position is a token that names the sequence of each shard. A document that changes its shard may be reported again
+//! with the same revision.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::select_all;
+use hyper::header::CONTENT_TYPE;
+use hyper::{Method, StatusCode};
+use stemmadb::{Change, Value};
+use stemmadb_federation::{VirtualChangeRows, VirtualChanges};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::app::{Call, ServerState};
+use crate::changes::{FeedMode, parse_heartbeat, parse_ids};
+use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
+use crate::error::{Failure, Result};
+use crate::http::{Body, HttpResponse, initial_read, streamed, write_string};
+use crate::virtual_databases::OpenVirtual;
+
+/// The size in bytes at which a batch of rows is complete.
+const BATCH_BYTES: usize = 64 << 10;
+/// The value of `pending` is exact up to this count for each shard.
+const PENDING_COUNTED: u64 = 10_000;
+/// CouchDB's limit of a feed without one.
+const LIMIT_MAX: u64 = 1_000_000_000_000_000;
+
+/// The parameters of a request.
+struct VirtualChangesRequest {
+    feed: FeedMode,
+    since: Option<String>,
+    limit: u64,
+    all_leaves: bool,
+    include_docs: bool,
+    show: ShowOptions,
+    seq_interval: u64,
+    heartbeat: Option<Duration>,
+    timeout: Duration,
+    /// The documents whose changes are reported; `None`: all.
+    ids: Option<BTreeSet<String>>,
+    designs_only: bool,
+}
+
+impl VirtualChangesRequest {
+    async fn parse(call: &mut Call, open: &OpenVirtual) -> Result<Self> {
+        let body = match call.parts.method == Method::POST {
+            true => call.json_if_any().await?,
+            false => None,
+        };
+        let query = &call.query;
+        if query.flag("descending", false)? {
+            return Err(unsupported("`descending`"));
+        }
+        let in_body = |name: &str| body.as_ref().and_then(|body| body.get(name));
+        if query.text("path").is_some() || in_body("paths").is_some() {
+            return Err(unsupported("patterns of paths"));
+        }
+        let (ids, designs_only) = match query.text("filter") {
+            None | Some("") => (None, false),
+            Some("_doc_ids") => (Some(parse_ids(query, body.as_ref())?), false),
+            Some("_design") => (None, true),
+            Some(filter) => return Err(unsupported(&format!("the filter `{filter}`"))),
+        };
+        let header = call.header("last-event-id");
+        let since = header.or_else(|| query.text("since")).map(str::to_owned);
+        let since = since.or_else(|| in_body("since").and_then(Value::as_str).map(str::to_owned));
+        let since = match since.as_deref().map(|since| since.trim_matches('"')) {
+            None | Some("" | "0") => None,
+            Some("now") => Some(open.database.changes().newest_token()),
+            Some(token) => Some(token.to_owned()),
+        };
+        Ok(VirtualChangesRequest {
+            feed: FeedMode::parse(query.text("feed"))?,
+            since,
+            limit: query.number("limit")?.unwrap_or(u64::MAX),
+            all_leaves: query.text("style") == Some("all_docs"),
+            include_docs: query.flag("include_docs", false)?,
+            show: parse_show_options(query)?,
+            seq_interval: query.number("seq_interval")?.unwrap_or(1).max(1),
+            heartbeat: parse_heartbeat(query)?,
+            timeout: query.number("timeout")?.map_or(call.state.config.limits.feed_timeout, Duration::from_millis),
+            ids,
+            designs_only,
+        })
+    }
+
+    fn accepts(&self, change: &Change) -> bool {
+        self.ids.as_ref().is_none_or(|ids| ids.contains(change.id.as_str()))
+            && (!self.designs_only || change.id.is_design())
+    }
+}
+
+fn unsupported(what: &str) -> Failure {
+    Failure::not_implemented(format!(
+        "The changes feed of a virtual database has no {what}: read all changes, or those of `_doc_ids` or `_design`."
+    ))
+}
+
+/// `GET /{db}/_changes`, `POST /{db}/_changes`
+pub(super) async fn changes(mut call: Call) -> Result<HttpResponse> {
+    let entered = call.virtual_database.take().map(|called| called.entered);
+    // A feed lasts long, and holds back no move.
+    let open = entered.map(|entered| entered.open.clone()).ok_or_else(Failure::no_database)?;
+    let request = VirtualChangesRequest::parse(&mut call, &open).await?;
+    // A malformed token fails the request and not the open feed.
+    changes_after(&open, request.since.as_deref()).limit(0).run()?;
+    let (feed, since) = (request.feed, request.since.clone());
+    let mut rows = Feed { open, request: Arc::new(request), since, count: 0 };
+    if feed == FeedMode::Normal {
+        let stall_timeout = call.state.config.limits.stall_timeout;
+        return streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
+            out.buffer.extend_from_slice(b"{\"results\":[\n");
+            while rows.write_batch(&mut out.buffer)? {
+                out.flush_if_full().await;
+            }
+            out.buffer.extend_from_slice(rows.ending()?.as_bytes());
+            Ok(())
+        })
+        .await;
+    }
+    let content_type = if feed == FeedMode::EventSource { "text/event-stream" } else { "application/json" };
+    let (sender, from) = mpsc::channel(4);
+    let session_check = call.session_check();
+    let state = call.state.clone();
+    tokio::spawn(async move {
+        let stopping = state.stopping.clone();
+        let mut live = LiveFeed { state, rows, sender: sender.clone(), stopping, idle_since: Instant::now() };
+        if let Err(failure) = session_check.during(live.run()).await.flatten() {
+            sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
+        }
+    });
+    Ok(HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None }).with(CONTENT_TYPE, content_type))
+}
+
+/// The changes after a position.
+fn changes_after(open: &OpenVirtual, since: Option<&str>) -> VirtualChanges {
+    let changes = open.database.changes();
+    since.into_iter().fold(changes, |changes, since| changes.after(since))
+}
+
+/// A feed and its progress.
+#[derive(Clone)]
+struct Feed {
+    open: Arc<OpenVirtual>,
+    request: Arc<VirtualChangesRequest>,
+    /// The token of the position; `None` is the beginning.
+    since: Option<String>,
+    /// The number of rows sent.
+    count: u64,
+}
+
+impl Feed {
+    fn is_complete(&self) -> bool {
+        self.count >= self.request.limit || self.request.feed == FeedMode::Longpoll && self.count > 0
+    }
+
+    fn rows(&self) -> Result<VirtualChangeRows> {
+        Ok(changes_after(&self.open, self.since.as_deref()).documents(self.request.include_docs).run()?)
+    }
+
+    /// Writes the next rows; returns whether there may be more. Blocks.
+    fn write_batch(&mut self, out: &mut Vec<u8>) -> Result<bool> {
+        let mut rows = self.rows()?;
+        let begin = out.len();
+        let has_more = loop {
+            if self.count >= self.request.limit {
+                break false;
+            }
+            if out.len() - begin >= BATCH_BYTES {
+                break true;
+            }
+            let Some(change) = rows.next().transpose()? else { break false };
+            if self.request.accepts(&change) {
+                self.write_row(&change, &rows, out)?;
+                self.count += 1;
+            }
+        };
+        self.since = Some(rows.token());
+        Ok(has_more)
+    }
+
+    fn write_row(&self, change: &Change, rows: &VirtualChangeRows, out: &mut Vec<u8>) -> Result<()> {
+        let request = &self.request;
+        match request.feed {
+            FeedMode::EventSource => out.extend_from_slice(b"data: "),
+            FeedMode::Normal | FeedMode::Longpoll if self.count > 0 => out.extend_from_slice(b",\n"),
+            _ => {}
+        }
+        let rows_left = request.limit.min(LIMIT_MAX).saturating_sub(self.count);
+        let has_sequence = request.feed == FeedMode::EventSource || rows_left % request.seq_interval == 0;
+        let sequence = if has_sequence { Some(rows.token()) } else { None };
+        out.extend_from_slice(b"{\"seq\":");
+        match &sequence {
+            Some(sequence) => write_string(out, sequence),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(b",\"id\":");
+        write_string(out, change.id.as_str());
+        out.extend_from_slice(b",\"changes\":[");
+        let leaves = if request.all_leaves { &change.leaves[..] } else { &change.leaves[..1] };
+        for (at, leaf) in leaves.iter().enumerate() {
+            out.extend_from_slice(if at == 0 { b"{\"rev\":" } else { b",{\"rev\":" });
+            write_string(out, &leaf.to_string());
+            out.push(b'}');
+        }
+        out.push(b']');
+        if change.deleted {
+            out.extend_from_slice(b",\"deleted\":true");
+        }
+        if let Some(document) = change.document.as_ref().filter(|_| request.include_docs) {
+            out.extend_from_slice(b",\"doc\":");
+            let layout = self.open.layout();
+            let served = layout.of(change.id.as_str());
+            let snapshot = served.database().snapshot()?;
+            DocumentPrinter { served, snapshot: &snapshot, show: &request.show }.print(document, out)?;
+        }
+        out.push(b'}');
+        match (request.feed, sequence) {
+            (FeedMode::Continuous, _) => out.push(b'\n'),
+            (FeedMode::EventSource, Some(sequence)) => {
+                out.extend_from_slice(format!("\nid: {sequence}\n\n").as_bytes());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The text after the last row. Blocks.
+    fn ending(&self) -> Result<String> {
+        let last = match &self.since {
+            Some(since) => since.clone(),
+            None => "0".to_owned(),
+        };
+        let pending = if self.count >= self.request.limit { self.rows()?.pending(PENDING_COUNTED)? } else { 0 };
+        Ok(match self.request.feed {
+            FeedMode::Normal | FeedMode::Longpoll => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
+            FeedMode::Continuous => format!("{{\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
+            FeedMode::EventSource => String::new(),
+        })
+    }
+}
+
+/// A feed that stays open and waits for changes.
+struct LiveFeed {
+    state: Arc<ServerState>,
+    rows: Feed,
+    sender: mpsc::Sender<std::io::Result<Bytes>>,
+    stopping: watch::Receiver<bool>,
+    idle_since: Instant,
+}
+
+/// Why a waiting feed wakes up.
+enum WakeReason {
+    Changes,
+    Heartbeat,
+    End,
+}
+
+impl LiveFeed {
+    async fn run(&mut self) -> Result<()> {
+        if self.rows.request.feed == FeedMode::Longpoll {
+            self.send("{\"results\":[\n".into()).await?;
+        }
+        loop {
+            // Before the feed reads, so that nothing is missed in between. The epoch comes first: its change means
+            // that there may be other shards.
+            let mut epochs = self.rows.open.epochs();
+            epochs.borrow_and_update();
+            let mut published: Vec<_> =
+                self.rows.open.layout().shards().iter().map(|served| served.published()).collect();
+            published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
+            self.catch_up().await?;
+            if self.rows.is_complete() {
+                break;
+            }
+            match self.wait(&mut epochs, &mut published).await? {
+                WakeReason::Changes => {}
+                WakeReason::Heartbeat => {
+                    let is_events = self.rows.request.feed == FeedMode::EventSource;
+                    self.send(if is_events { "event: heartbeat\ndata: \n\n" } else { "\n" }.into()).await?;
+                }
+                WakeReason::End => break,
+            }
+        }
+        let rows = self.rows.clone();
+        self.send(initial_read(move || rows.ending()).await?.into()).await
+    }
+
+    async fn catch_up(&mut self) -> Result<()> {
+        loop {
+            let (mut rows, before) = (self.rows.clone(), self.rows.count);
+            let read = move || {
+                let mut batch = Vec::new();
+                let has_more = rows.write_batch(&mut batch)?;
+                Ok((rows, batch, has_more))
+            };
+            let (rows, batch, has_more) = initial_read(read).await?;
+            self.rows = rows;
+            if self.rows.count > before {
+                self.idle_since = Instant::now();
+            }
+            if !batch.is_empty() {
+                self.send(batch.into()).await?;
+            }
+            if !has_more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn wait(
+        &mut self,
+        epochs: &mut watch::Receiver<u64>,
+        published: &mut [watch::Receiver<stemmadb::Sequence>],
+    ) -> Result<WakeReason> {
+        let request = self.rows.request.clone();
+        let deadline = match request.heartbeat {
+            Some(heartbeat) => Instant::now() + heartbeat,
+            None => self.idle_since + request.timeout,
+        };
+        let changed = select_all(published.iter_mut().map(|published| Box::pin(published.changed())));
+        tokio::select! {
+            _ = epochs.changed() => Ok(WakeReason::Changes),
+            (changed, ..) = changed => match (changed, epochs.has_changed()) {
+                // A shard that was merged away is closed after the epoch has changed.
+                (Ok(()), _) | (Err(_), Ok(true)) => Ok(WakeReason::Changes),
+                (Err(_), _) => Ok(WakeReason::End),
+            },
+            _ = self.stopping.wait_for(|stopping| *stopping) => Ok(WakeReason::End),
+            () = sleep_until(deadline) => match request.heartbeat {
+                Some(_) => Ok(WakeReason::Heartbeat),
+                None => Ok(WakeReason::End),
+            },
+            () = self.sender.closed() => Err(client_gone()),
+        }
+    }
+
+    async fn send(&self, chunk: Bytes) -> Result<()> {
+        let stall_timeout = self.state.config.limits.stall_timeout;
+        match timeout(stall_timeout, self.sender.send(Ok(chunk))).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(client_gone()),
+        }
+    }
+}
+
+fn client_gone() -> Failure {
+    Failure::internal("the client disconnected")
+}

@@ -1,0 +1,176 @@
+//! Virtual databases: creation, info, questions to all shards, and moves of documents between them.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use serde_json::json;
+use stemmadb::replication::Peer;
+use stemmadb::{Aggregation, Selector, Value};
+use stemmadb_federation::Grouping;
+
+use super::aggregate::rows_text;
+use super::federation::{failure, write_documents};
+use crate::app::Call;
+use crate::error::{Failure, Result};
+use crate::http::{HttpResponse, blocking, streamed};
+use crate::mango::{FindRequest, exclude_design_documents};
+use crate::virtual_databases::{MoveRequest, OpenVirtual};
+
+/// Creates a virtual database with this number of shards.
+pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
+    for other in ["partitioned", "index", "memory"] {
+        if call.query.text(other).is_some() {
+            return Err(Failure::bad_request(format!("A virtual database has no `{other}`")));
+        }
+    }
+    let grouping = match call.query.text("prefix") {
+        None => Grouping::ById,
+        Some(text) => match Vec::from_iter(text.chars()).as_slice() {
+            [separator] => Grouping::ByPrefix(*separator),
+            _ => return Err(Failure::bad_request("`prefix` is one character, which ends the prefix of an id")),
+        },
+    };
+    let shard_count = usize::try_from(shard_count).unwrap_or(usize::MAX);
+    call.state.virtual_databases.create(call.parameter("db")?, shard_count, grouping).await
+}
+
+/// The info of a virtual database, in the format of other databases.
+pub(super) async fn info(open: Arc<OpenVirtual>) -> Result<serde_json::Value> {
+    blocking(move || {
+        let (database, layout) = (&open.database, open.layout());
+        let (mut file, mut external, mut active, mut deleted) = (0, 0, 0, 0);
+        for served in layout.shards() {
+            let info = served.database().info()?;
+            file += info.log_bytes + info.history_bytes + info.tree_bytes;
+            external += info.live_bytes;
+            active += info.live_bytes + info.tree_live_bytes;
+            deleted += info.deleted_count;
+        }
+        let mut info = json!({
+            "db_name": open.own.name(),
+            "doc_count": database.find(Selector::everything()).count()?,
+            "update_seq": database.changes().newest_token(),
+            "purge_seq": "0",
+            "compact_running": layout.shards().iter().any(|served| served.is_compacting()),
+            "disk_format_version": 8,
+            "sizes": {"file": file, "external": external, "active": active},
+            "props": {"virtual": true},
+            "cluster": {"q": layout.shards().len(), "n": 1, "w": 1, "r": 1},
+            "instance_start_time": open.own.instance_start_time(),
+            "uuid": open.own.database().identity()?,
+            "shards": database.shards().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            "epoch": database.epoch(),
+        });
+        // Documents that have moved are deletions in their former shards.
+        if !database.map().has_moved() {
+            info["doc_del_count"] = json!(deleted);
+        }
+        Ok(info)
+    })
+    .await
+}
+
+/// `POST /{db}/_find`
+pub(super) async fn find(call: &Call, open: Arc<OpenVirtual>, request: FindRequest) -> Result<HttpResponse> {
+    for (name, is_set) in [
+        ("conflicts", request.conflicts),
+        ("execution_stats", request.execution_stats),
+        ("use_index", request.use_index.is_some()),
+        ("partition", request.partition.is_some()),
+    ] {
+        if is_set {
+            return Err(Failure::not_implemented(format!("A query of a virtual database has no `{name}`.")));
+        }
+    }
+    let limits = &call.state.config.limits;
+    let query_time = limits.query_time;
+    streamed(StatusCode::OK, "application/json", limits.stall_timeout, move |mut out| async move {
+        let query = request.query(true)?;
+        let find = open.database.find(query.clone());
+        let find = query_time.into_iter().fold(find, |find, time| find.deadline(time));
+        write_documents((!request.is_at_end()).then_some(find), &query, &request, &mut out).await?;
+        out.buffer.extend_from_slice(b"}\n");
+        Ok(())
+    })
+    .await
+}
+
+/// `POST /{db}/_aggregate`
+pub(super) async fn aggregate(call: &Call, open: Arc<OpenVirtual>, body: Value) -> Result<HttpResponse> {
+    if body.get("pipeline").is_some() {
+        let reason = "A virtual database runs no pipelines: ask for `figures` and `group_by`.";
+        return Err(Failure::not_implemented(reason));
+    }
+    Aggregation::parse(&body)?;
+    let query_time = call.state.config.limits.query_time;
+    blocking(move || {
+        let aggregation = open.database.aggregation(&body).within(exclude_design_documents(Selector::everything()));
+        let aggregation = query_time.into_iter().fold(aggregation, |one, time| one.deadline(time));
+        let mut text = rows_text(aggregation.rows().map_err(failure)?);
+        text.extend_from_slice(b"}\n");
+        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
+    })
+    .await
+}
+
+/// The error for a database without shards.
+fn no_shards() -> Failure {
+    Failure::not_implemented("The database is not virtual and has no shards: create one with `PUT /{db}?shards=2`.")
+}
+
+/// `GET /{db}/_shards`
+pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
+    let Some(called) = &call.virtual_database else { return Err(no_shards()) };
+    let open = called.entered.open.clone();
+    let moving = call.state.virtual_databases.move_status(call.parameter("db")?)?;
+    blocking(move || {
+        let map = open.database.map();
+        let grouping = match map.grouping() {
+            Grouping::ByPrefix(separator) => json!({"prefix": separator.to_string()}),
+            _ => json!({}),
+        };
+        let shard = |(name, buckets): (String, usize)| {
+            let database = open.database_name(&name);
+            json!({"name": name, "database": database, "buckets": buckets})
+        };
+        let shards: Vec<_> = open.database.shards().into_iter().map(shard).collect();
+        HttpResponse::ok(&json!({"shards": shards, "epoch": map.epoch(), "grouping": grouping, "move": moving}))
+    })
+    .await
+}
+
+/// `GET /{db}/_shards/{doc}`
+pub(crate) async fn shard_of(call: Call) -> Result<HttpResponse> {
+    let Some(called) = &call.virtual_database else { return Err(no_shards()) };
+    let (database, id) = (&called.entered.open.database, call.parameter("doc")?);
+    HttpResponse::ok(&json!({"shard": database.shard_of(id), "bucket": database.bucket(id)}))
+}
+
+/// `POST /{db}/_shards`
+pub(crate) async fn start_move(mut call: Call) -> Result<HttpResponse> {
+    if call.virtual_database.take().is_none() {
+        return Err(no_shards());
+    }
+    let body = call.json().await?;
+    let request = MoveRequest::parse(&body)?;
+    let (databases, name) = (&call.state.virtual_databases, call.parameter("db")?);
+    match body.get("estimate") {
+        None | Some(Value::Bool(false)) => {}
+        Some(Value::Bool(true)) => {
+            let estimate = databases.estimate(name, &request).await?;
+            return HttpResponse::ok(&json!({"documents": estimate.documents, "bytes": estimate.bytes}));
+        }
+        Some(_) => return Err(Failure::bad_request("`estimate` is true or false")),
+    }
+    databases.start_move(name, request).await?;
+    HttpResponse::json(StatusCode::ACCEPTED, &json!({"ok": true, "move": databases.move_status(name)?}))
+}
+
+/// `DELETE /{db}/_shards`
+pub(crate) async fn cancel_move(mut call: Call) -> Result<HttpResponse> {
+    if call.virtual_database.take().is_none() {
+        return Err(no_shards());
+    }
+    call.state.virtual_databases.cancel_move(call.parameter("db")?).await?;
+    Ok(HttpResponse::done(StatusCode::ACCEPTED))
+}

@@ -1,0 +1,139 @@
+//! The databases that have the documents of a request: one, or the shards of a virtual database.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use stemmadb::Snapshot;
+use stemmadb_federation::ShardMap;
+use tokio::sync::OwnedRwLockReadGuard;
+
+use crate::directory::ServedDatabase;
+use crate::error::Result;
+
+/// The shards in the order of the map's names, and which of them has which documents.
+pub(crate) struct Layout {
+    /// None for a database that is not virtual.
+    map: Option<ShardMap>,
+    own: Arc<ServedDatabase>,
+    shards: Vec<Arc<ServedDatabase>>,
+}
+
+impl Layout {
+    pub(super) fn of_shards(
+        map: ShardMap,
+        own: Arc<ServedDatabase>,
+        by_name: &HashMap<String, Arc<ServedDatabase>>,
+    ) -> Self {
+        let shards = map.names().iter().filter_map(|name| by_name.get(name).cloned()).collect();
+        Layout { map: Some(map), own, shards }
+    }
+
+    pub(super) fn epoch(&self) -> Option<u64> {
+        self.map.as_ref().map(ShardMap::epoch)
+    }
+
+    /// The shards.
+    pub(crate) fn shards(&self) -> &[Arc<ServedDatabase>] {
+        &self.shards
+    }
+
+    fn index_of(&self, id: &str) -> usize {
+        self.map.as_ref().map_or(0, |map| map.shard_of(id))
+    }
+
+    /// The database that has a document.
+    pub(crate) fn of(&self, id: &str) -> &Arc<ServedDatabase> {
+        match id.starts_with("_local/") {
+            true => &self.own,
+            false => &self.shards[self.index_of(id)],
+        }
+    }
+}
+
+/// The databases that have the documents of a request. As long as it exists, no document changes its shard.
+pub(crate) struct Databases {
+    layout: Arc<Layout>,
+    _guard: Option<OwnedRwLockReadGuard<()>>,
+}
+
+/// The items of a request that belong to one database, with their positions in the request.
+type Part<T> = (Arc<ServedDatabase>, Vec<(usize, T)>);
+
+impl Databases {
+    /// A database with documents of its own.
+    pub(crate) fn one(served: Arc<ServedDatabase>) -> Self {
+        let layout = Layout { map: None, own: served.clone(), shards: vec![served] };
+        Databases { layout: Arc::new(layout), _guard: None }
+    }
+
+    pub(super) fn entered(layout: Arc<Layout>, guard: OwnedRwLockReadGuard<()>) -> Self {
+        Databases { layout, _guard: Some(guard) }
+    }
+
+    /// The database that has a document.
+    pub(crate) fn of(&self, id: &str) -> &Arc<ServedDatabase> {
+        self.layout.of(id)
+    }
+
+    /// The only database, if it is not virtual.
+    pub(crate) fn only(&self) -> Option<&Arc<ServedDatabase>> {
+        self.layout.map.is_none().then_some(&self.layout.own)
+    }
+
+    /// All of them, also the one with the `_local` documents of a virtual database.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServedDatabase>> {
+        let own = self.layout.map.is_some().then_some(&self.layout.own);
+        self.layout.shards.iter().chain(own)
+    }
+
+    /// Divides items by the databases that have their documents.
+    pub(crate) fn divide<T>(&self, items: Vec<T>, id: impl Fn(&T) -> &str) -> Vec<Part<T>> {
+        let mut parts: Vec<Part<T>> = Vec::new();
+        for (position, item) in items.into_iter().enumerate() {
+            let served = self.of(id(&item));
+            match parts.iter_mut().find(|(of, _)| Arc::ptr_eq(of, served)) {
+                Some((_, part)) => part.push((position, item)),
+                None => parts.push((served.clone(), vec![(position, item)])),
+            }
+        }
+        parts
+    }
+
+    /// What is read of them: documents may change their shards afterwards.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(crate) fn snapshots(self) -> Result<Snapshots> {
+        let snapshots = self.layout.shards.iter().map(|served| Ok(served.database().snapshot()?));
+        Ok(Snapshots { snapshots: snapshots.collect::<Result<_>>()?, layout: self.layout })
+    }
+}
+
+/// A snapshot of each of a request's databases.
+pub(crate) struct Snapshots {
+    layout: Arc<Layout>,
+    snapshots: Vec<Snapshot>,
+}
+
+impl Snapshots {
+    /// The database that has a document, and its snapshot.
+    pub(crate) fn of(&self, id: &str) -> (&Arc<ServedDatabase>, &Snapshot) {
+        let index = self.layout.index_of(id);
+        (&self.layout.shards[index], &self.snapshots[index])
+    }
+
+    /// The number of databases.
+    pub(crate) fn len(&self) -> usize {
+        self.snapshots.len()
+    }
+
+    /// One of the databases and its snapshot.
+    pub(crate) fn at(&self, index: usize) -> (&Arc<ServedDatabase>, &Snapshot) {
+        (&self.layout.shards[index], &self.snapshots[index])
+    }
+
+    /// Whether the document counts in this database: it may be a copy that is being moved.
+    pub(crate) fn is_owner(&self, index: usize, id: &str) -> bool {
+        self.layout.index_of(id) == index
+    }
+}

@@ -1,0 +1,319 @@
+//! Virtual databases: each looks like one database, and stores its documents in several databases of this server.
+//!
+//! A virtual database `v` is in the directory twice: as `v`, which has its `_local` documents and its `_security`, and
+//! as its shards `v/shard-1`, `v/shard-2` and so on, which clients can't reach. The crate `stemmadb-federation` knows
+//! which shard has which documents ([`VirtualDatabase`]); this module opens the shards, and moves documents between
+//! them.
+//!
+//! Invariants: a request holds the fence for reading from before it looks up a shard until it has read or written
+//! there, and a move holds it for writing while it changes which shard has a document. The shards are created before
+//! the entry of `v`, and removed after it; the directory removes shards without it at its next start.
+
+mod databases;
+mod moves;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use parking_lot::{Mutex, RwLock};
+use stemmadb_federation::{Grouping, VirtualDatabase};
+use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, watch};
+use tokio::time::timeout;
+
+use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase};
+use crate::error::{Failure, Result};
+use crate::http::blocking;
+use databases::Layout;
+pub(crate) use databases::{Databases, Snapshots};
+pub(crate) use moves::MoveRequest;
+use moves::Mover;
+
+/// The most shards that a virtual database is created with.
+const SHARDS_MAX: usize = 64;
+
+/// How long opening the shards again waits for requests that use them.
+const REOPEN_WAIT: Duration = Duration::from_secs(1);
+
+/// The virtual databases of a server.
+pub(crate) struct VirtualDatabases {
+    directory: Arc<Directory>,
+    slots: Mutex<HashMap<String, Arc<VirtualSlot>>>,
+    stopping: watch::Receiver<bool>,
+}
+
+/// A virtual database, which is opened on first use.
+struct VirtualSlot {
+    name: String,
+    directory: Arc<Directory>,
+    /// Requests hold it for reading while they use shards, a move for writing while documents change shards.
+    fence: Arc<tokio::sync::RwLock<()>>,
+    opened: RwLock<Option<Arc<OpenVirtual>>>,
+    /// Held while it is opened or deleted, and while a step of a move runs.
+    changing: Arc<tokio::sync::Mutex<()>>,
+    mover: Mutex<Mover>,
+    stopping: watch::Receiver<bool>,
+}
+
+/// An open virtual database. Its shards stay open.
+pub(crate) struct OpenVirtual {
+    pub(crate) database: VirtualDatabase,
+    /// What it stores itself: `_local` documents, `_security`.
+    pub(crate) own: Arc<ServedDatabase>,
+    /// The shards by their names within it.
+    shards: RwLock<HashMap<String, Arc<ServedDatabase>>>,
+    layout: RwLock<Arc<Layout>>,
+    /// The version of the placement, for feeds that wait for changes of all shards.
+    epoch: watch::Sender<u64>,
+}
+
+/// A virtual database as a request uses it: no document changes its shard meanwhile.
+pub(crate) struct EnteredVirtual {
+    pub(crate) open: Arc<OpenVirtual>,
+    layout: Arc<Layout>,
+    guard: OwnedRwLockReadGuard<()>,
+}
+
+impl EnteredVirtual {
+    /// The shard that has a document.
+    pub(crate) fn shard_of(&self, id: &str) -> Arc<ServedDatabase> {
+        self.layout.of(id).clone()
+    }
+
+    /// The databases that have the documents of the request.
+    pub(crate) fn into_databases(self) -> Databases {
+        Databases::entered(self.layout, self.guard)
+    }
+}
+
+impl OpenVirtual {
+    fn new(database: VirtualDatabase, own: Arc<ServedDatabase>, shards: HashMap<String, Arc<ServedDatabase>>) -> Self {
+        let layout = RwLock::new(Arc::new(Layout::of_shards(database.map(), own.clone(), &shards)));
+        let epoch = watch::channel(database.epoch()).0;
+        OpenVirtual { database, own, shards: RwLock::new(shards), layout, epoch }
+    }
+
+    /// The shards, and which of them has which documents.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        let layout = self.layout.read().clone();
+        let map = self.database.map();
+        if layout.epoch() == Some(map.epoch()) {
+            return layout;
+        }
+        let layout = Arc::new(Layout::of_shards(map, self.own.clone(), &self.shards.read()));
+        *self.layout.write() = layout.clone();
+        layout
+    }
+
+    /// A receiver of the versions of the placement.
+    pub(crate) fn epochs(&self) -> watch::Receiver<u64> {
+        self.epoch.subscribe()
+    }
+
+    /// The name of a shard's database.
+    pub(crate) fn database_name(&self, shard: &str) -> String {
+        database_name(self.own.name(), shard)
+    }
+
+    fn is_usable(&self) -> bool {
+        let is_usable = |served: &Arc<ServedDatabase>| !served.is_closed() && served.takes_writes();
+        is_usable(&self.own) && self.shards.read().values().all(is_usable)
+    }
+
+    /// Whether these are the databases that it uses.
+    fn has(&self, own: &Arc<ServedDatabase>, shards: &HashMap<String, Arc<ServedDatabase>>) -> bool {
+        let known = self.shards.read();
+        let is_known = |(name, served): (&String, &Arc<ServedDatabase>)| {
+            known.get(name).is_some_and(|known| Arc::ptr_eq(known, served))
+        };
+        Arc::ptr_eq(&self.own, own) && known.len() == shards.len() && shards.iter().all(is_known)
+    }
+}
+
+/// The name of the database of a shard.
+fn database_name(database: &str, shard: &str) -> String {
+    format!("{database}/{shard}")
+}
+
+/// The name of a shard within its virtual database.
+fn shard_name(database: &str, shard_database: &str) -> String {
+    let rest = shard_database.strip_prefix(database).and_then(|rest| rest.strip_prefix('/'));
+    rest.unwrap_or(shard_database).to_owned()
+}
+
+impl VirtualDatabases {
+    pub(crate) fn new(directory: Arc<Directory>, stopping: watch::Receiver<bool>) -> Self {
+        VirtualDatabases { directory, slots: Mutex::default(), stopping }
+    }
+
+    /// Creates a virtual database. A failed creation leaves nothing behind.
+    ///
+    /// # Errors
+    /// 400 if the name or the number of shards is invalid; 412 if a database has the name of it or of a shard.
+    pub(crate) async fn create(&self, name: &str, shard_count: usize, grouping: Grouping) -> Result<()> {
+        if !(1..=SHARDS_MAX).contains(&shard_count) {
+            return Err(Failure::bad_request(format!("`shards` is a number from 1 to {SHARDS_MAX}")));
+        }
+        self.directory.check_virtual_name(name)?;
+        let mut created = Vec::new();
+        let result = self.create_parts(name, shard_count, grouping, &mut created).await;
+        if result.is_err() {
+            for shard in created {
+                // The next start removes what can't be removed now.
+                self.directory.delete_part(&shard).await.ok();
+            }
+        }
+        result
+    }
+
+    async fn create_parts(
+        &self,
+        name: &str,
+        shard_count: usize,
+        grouping: Grouping,
+        created: &mut Vec<String>,
+    ) -> Result<()> {
+        let mut shards = Vec::with_capacity(shard_count);
+        for number in 1..=shard_count {
+            let shard = format!("shard-{number}");
+            let database = database_name(name, &shard);
+            self.directory.create_with(&database, of_kind(DatabaseKind::Shard(name.to_owned()))).await?;
+            created.push(database.clone());
+            shards.push((shard, self.directory.open_part(&database).await?));
+        }
+        let members: Vec<_> = shards.iter().map(|(shard, served)| (shard.clone(), served.database().clone())).collect();
+        blocking(move || Ok(VirtualDatabase::create(members, grouping)?)).await?;
+        drop(shards);
+        self.directory.create_with(name, of_kind(DatabaseKind::Virtual)).await
+    }
+
+    /// Deletes a virtual database with its shards.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        let slot = self.slot(name)?;
+        slot.mover.lock().stop();
+        let _changing = slot.changing.lock().await;
+        let shards = self.directory.shards_of(name);
+        self.directory.delete_part(name).await?;
+        *slot.opened.write() = None;
+        self.slots.lock().remove(name);
+        for shard in shards {
+            self.directory.delete_part(&shard).await?;
+        }
+        Ok(())
+    }
+
+    fn slot(&self, name: &str) -> Result<Arc<VirtualSlot>> {
+        if !self.directory.is_virtual(name) {
+            return Err(Failure::no_database());
+        }
+        let new = || {
+            Arc::new(VirtualSlot {
+                name: name.to_owned(),
+                directory: self.directory.clone(),
+                fence: Arc::default(),
+                opened: RwLock::default(),
+                changing: Arc::default(),
+                mover: Mutex::default(),
+                stopping: self.stopping.clone(),
+            })
+        };
+        Ok(self.slots.lock().entry(name.to_owned()).or_insert_with(new).clone())
+    }
+
+    /// Opens a virtual database for a request.
+    ///
+    /// # Errors
+    /// 404 if there is none; 503 if a shard can't be opened.
+    pub(crate) async fn enter(&self, name: &str) -> Result<EnteredVirtual> {
+        let slot = self.slot(name)?;
+        loop {
+            let open = slot.open().await?;
+            let guard = slot.fence.clone().read_owned().await;
+            if slot.is_current(&open) {
+                let layout = open.layout();
+                return Ok(EnteredVirtual { open, layout, guard });
+            }
+        }
+    }
+
+    /// Opens a virtual database, for reads of all shards by the library, which holds back moves itself.
+    ///
+    /// # Errors
+    /// As [`VirtualDatabases::enter`].
+    pub(crate) async fn open(&self, name: &str) -> Result<Arc<OpenVirtual>> {
+        self.slot(name)?.open().await
+    }
+
+    /// Ends the steps of moves, which continue at the next start.
+    pub(crate) fn stop(&self) {
+        self.slots.lock().values().for_each(|slot| slot.mover.lock().stop());
+    }
+}
+
+fn of_kind(kind: DatabaseKind) -> NewDatabase {
+    NewDatabase { kind, ..NewDatabase::default() }
+}
+
+impl VirtualSlot {
+    fn is_current(&self, open: &Arc<OpenVirtual>) -> bool {
+        self.opened.read().as_ref().is_some_and(|current| Arc::ptr_eq(current, open))
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<Arc<OpenVirtual>> {
+        if let Some(open) = self.opened.read().clone()
+            && open.is_usable()
+        {
+            return Ok(open);
+        }
+        let changing = self.changing.clone().lock_owned().await;
+        self.open_locked(&changing).await
+    }
+
+    /// Opens the shards, or those again that a full disk has stopped.
+    async fn open_locked(self: &Arc<Self>, _changing: &OwnedMutexGuard<()>) -> Result<Arc<OpenVirtual>> {
+        let current = self.opened.read().clone();
+        if let Some(open) = current.as_ref().filter(|open| open.is_usable()) {
+            return Ok(open.clone());
+        }
+        let own = self.directory.open_part(&self.name).await?;
+        let mut shards = HashMap::new();
+        for database in self.directory.shards_of(&self.name) {
+            shards.insert(shard_name(&self.name, &database), self.directory.open_part(&database).await?);
+        }
+        if let Some(open) = current.as_ref().filter(|open| open.has(&own, &shards)) {
+            return Ok(open.clone());
+        }
+        // Requests that use the former handles end first.
+        let fence = timeout(REOPEN_WAIT, self.fence.clone().write_owned()).await;
+        let _fence = fence.map_err(|_| Failure::unavailable("The database is being opened again.", REOPEN_WAIT))?;
+        self.remove_others(&mut shards).await?;
+        let members: Vec<_> = shards.iter().map(|(name, served)| (name.clone(), served.database().clone())).collect();
+        let database = blocking(move || Ok(VirtualDatabase::open(members)?)).await?;
+        let is_moving = database.map().planned_move().is_some();
+        let open = Arc::new(OpenVirtual::new(database, own, shards));
+        *self.opened.write() = Some(open.clone());
+        if is_moving {
+            self.clone().continue_later();
+        }
+        Ok(open)
+    }
+
+    /// Removes databases that are no shards, because adding or removing one was interrupted.
+    async fn remove_others(&self, shards: &mut HashMap<String, Arc<ServedDatabase>>) -> Result<()> {
+        let members: Vec<_> = shards.iter().map(|(name, served)| (name.clone(), served.database().clone())).collect();
+        let placed = blocking(move || Ok(VirtualDatabase::shards_among(members)?)).await.map_err(|failure| {
+            let reason = format!("the shards of `{}` are damaged: {}", self.name, failure.reason());
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
+        })?;
+        let others: Vec<String> = shards.keys().filter(|name| !placed.contains(name)).cloned().collect();
+        for other in others {
+            shards.remove(&other);
+            self.directory.delete_part(&database_name(&self.name, &other)).await?;
+        }
+        Ok(())
+    }
+}
