@@ -32,6 +32,8 @@ use crate::member::{Member, OpenMember};
 const FENCE_BELOW: u64 = 100;
 /// The most passes before the fence.
 const PASSES_MAX: u32 = 20;
+/// About how many documents are read for an estimate.
+const SAMPLE_COUNT: usize = 200;
 /// The documents that are removed from the source in one step.
 const CLEAN_COUNT: usize = 500;
 
@@ -55,7 +57,7 @@ pub enum MoveStep {
 pub struct MoveEstimate {
     /// The number of documents.
     pub documents: u64,
-    /// Their size in bytes, as the shard stores them on average, without files.
+    /// Their size in bytes as JSON, estimated from a sample, without files.
     pub bytes: u64,
 }
 
@@ -254,10 +256,16 @@ impl VirtualDatabase {
             let from = gate.placement.owner_of_all(&buckets)?;
             (gate.placement.grouping, embedded(gate.member(from)?)?)
         };
-        let info = source.info()?;
-        let documents = ids_in(&AnyDatabase::from(source), grouping, &buckets)?.len() as u64;
-        let bytes = info.live_bytes as u128 * u128::from(documents) / u128::from(info.document_count.max(1));
-        Ok(MoveEstimate { documents, bytes: bytes as u64 })
+        let ids = ids_in(&AnyDatabase::from(source.clone()), grouping, &buckets)?;
+        let (mut sampled_count, mut sampled_bytes) = (0, 0);
+        for id in ids.iter().step_by(ids.len() / SAMPLE_COUNT + 1) {
+            if let Some(document) = source.get(id.as_str())? {
+                sampled_count += 1;
+                sampled_bytes += document.value()?.to_json().len() as u64;
+            }
+        }
+        let documents = ids.len() as u64;
+        Ok(MoveEstimate { documents, bytes: sampled_bytes * documents / sampled_count.max(1) })
     }
 
     /// Stores a move.

@@ -221,7 +221,7 @@ fn shards_are_reached_only_through_their_database() {
             ("PUT", "/v%2Fshard-1/d001"),
             ("POST", "/v%2Fshard-1/_bulk_docs"),
             ("DELETE", "/v%2Fshard-1"),
-            ("POST", "/v%2Fshard-2/_backup"),
+            ("POST", "/v%2Fshard-2/_compact"),
             ("PUT", "/v%2Fshard-2/_security"),
         ] {
             let refused = server.ask_as(ADMIN, method, path, Some(&json!({"docs": []})));
@@ -396,6 +396,13 @@ fn shards_split_and_merge_while_clients_write() {
     create(&server, "/v?shards=1");
     write(&server, "v", &numbered(0..500));
     let (is_done, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    /// Ends the clients, also if a check fails.
+    struct Ending<'a>(&'a AtomicBool);
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (server, is_done, count) = (&server, &is_done, &count);
@@ -423,6 +430,7 @@ fn shards_split_and_merge_while_clients_write() {
                 }
             });
         }
+        let _ending = Ending(&is_done);
         for request in [
             json!({"split": "shard-1"}),
             json!({"split": "shard-2"}),
@@ -440,7 +448,6 @@ fn shards_split_and_merge_while_clients_write() {
             start_move(&server, "v", &request);
             until_moved(&server, "v");
         }
-        is_done.store(true, Ordering::Relaxed);
     });
     assert!(count.load(Ordering::Relaxed) > 5);
     let shards = server.get("/v").json()["shards"].clone();
