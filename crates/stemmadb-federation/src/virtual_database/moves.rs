@@ -257,7 +257,7 @@ impl VirtualDatabase {
             (gate.placement.grouping, embedded(gate.member(from)?)?)
         };
         let ids = ids_in(&AnyDatabase::from(source.clone()), grouping, &buckets)?;
-        let (mut sampled_count, mut sampled_bytes) = (0, 0);
+        let (mut sampled_count, mut sampled_bytes) = (0_u64, 0_u64);
         for id in ids.iter().step_by(ids.len() / SAMPLE_COUNT + 1) {
             if let Some(document) = source.get(id.as_str())? {
                 sampled_count += 1;
