@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{OpenVirtual, VirtualDatabases, VirtualSlot, database_name, of_kind};
 use crate::directory::{DatabaseKind, ServedDatabase};
 use crate::error::{Failure, Result};
-use crate::http::blocking;
+use crate::http::{blocking, server_runtime};
 
 /// How long a move waits at first for the requests that run, and at most.
 const FENCE_WAIT: Duration = Duration::from_millis(20);
@@ -328,7 +328,7 @@ impl VirtualSlot {
 
     /// Continues the interrupted move once the database is open.
     pub(super) fn continue_later(self: Arc<Self>) {
-        tokio::spawn(async move {
+        server_runtime().spawn(async move {
             let _changing = self.changing.clone().lock_owned().await;
             let Some(open) = self.opened.read().clone() else { return };
             if self.mover.lock().is_active() {
@@ -348,7 +348,7 @@ impl VirtualSlot {
     fn spawn(self: &Arc<Self>, open: Arc<OpenVirtual>, moving: ShardMove) {
         self.mover.lock().begin(&moving);
         let this = self.clone();
-        tokio::spawn(async move {
+        server_runtime().spawn(async move {
             match this.run(&open, moving).await {
                 Ok(()) => this.mover.lock().running = None,
                 Err(failure) => {
