@@ -192,7 +192,7 @@ impl Feed {
             _ => {}
         }
         let rows_left = request.limit.min(LIMIT_MAX).saturating_sub(self.count);
-        let has_sequence = request.feed == FeedMode::EventSource || rows_left % request.seq_interval == 0;
+        let has_sequence = request.feed == FeedMode::EventSource || rows_left.is_multiple_of(request.seq_interval);
         let sequence = if has_sequence { Some(rows.token()) } else { None };
         out.extend_from_slice(b"{\"seq\":");
         match &sequence {
