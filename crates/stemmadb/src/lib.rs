@@ -155,7 +155,7 @@ pub mod typed {
 /// [`Keys`].
 pub mod handles {
     pub use crate::database::{Expiration, Files, History, Indexes, LocalDocuments, Maintenance, Schemas, Views};
-    pub use crate::engine::SweepReport;
+    pub use crate::engine::{ActiveTask, ActiveTaskKind, SweepReport};
     pub use crate::keys::{KeyCondition, KeyWrite};
 }
 

@@ -19,7 +19,7 @@ use crate::error::{Failure, Result};
 use crate::script::{ScriptError, ThrownError};
 
 pub(crate) use functions::{DesignFunctions, document_json, request_value};
-pub(crate) use program::{DesignView, OVERFLOW, PROGRAM_PREFIX, compile_views, declared_signatures};
+pub(crate) use program::{DesignView, OVERFLOW, PROGRAM_PREFIX, compile_views, declared_views};
 pub(crate) use rewrite_rules::{insecure, rewrite_by_rules};
 pub(crate) use validate::{Validators, WriteValidator, keep_rule_fields, rule_fields};
 

@@ -198,14 +198,24 @@ fn signature(dependencies: &str) -> String {
     blake3::hash(dependencies.as_bytes()).to_hex()[..32].to_owned()
 }
 
-/// The signatures of all views of the design documents.
-pub(crate) fn declared_signatures(served: &ServedDatabase, designs: &[Document]) -> Result<Vec<String>> {
+/// A view of a design document, with the signature that is part of its name in the library.
+pub(crate) struct DeclaredDesignView {
+    /// The id of the design document.
+    pub(crate) design: String,
+    pub(crate) name: String,
+    pub(crate) signature: String,
+}
+
+/// All views of the design documents.
+pub(crate) fn declared_views(served: &ServedDatabase, designs: &[Document]) -> Result<Vec<DeclaredDesignView>> {
     let mut found = Vec::new();
-    for design in designs {
-        let design = design.value()?;
+    for document in designs {
+        let design = document.value()?;
         let is_partitioned = super::is_partitioned(served, &design);
-        let dependencies = |name: &String| view_dependencies(&design, name, is_partitioned);
-        found.extend(super::view_names(&design).iter().map(|name| signature(&dependencies(name))));
+        found.extend(super::view_names(&design).into_iter().map(|name| {
+            let signature = signature(&view_dependencies(&design, &name, is_partitioned));
+            DeclaredDesignView { design: document.id().to_string(), name, signature }
+        }));
     }
     Ok(found)
 }

@@ -1,6 +1,7 @@
 //! Request handlers, one module per group of routes: each handler parses its parameters, calls the library and prints
 //! the response.
 
+pub(crate) mod active_tasks;
 pub(crate) mod aggregate;
 pub(crate) mod attachment;
 pub(crate) mod backup;

@@ -74,7 +74,8 @@ fn session(outcome: &JobStatus) -> Json {
     })
 }
 
-fn info(outcome: &JobStatus) -> Json {
+/// What a replication has done.
+pub(super) fn info(outcome: &JobStatus) -> Json {
     let mut info = json!({
         "revisions_checked": outcome.done.checked_count,
         "missing_revisions_found": outcome.done.missing_count,

@@ -106,11 +106,6 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
     HttpResponse::ok(&rows)
 }
 
-/// `GET /_active_tasks`
-pub(crate) async fn active_tasks(_call: Call) -> Result<HttpResponse> {
-    HttpResponse::ok(&json!([]))
-}
-
 /// `GET /_cluster_setup`
 pub(crate) async fn cluster_setup(_call: Call) -> Result<HttpResponse> {
     HttpResponse::ok(&json!({"state": "single_node_enabled"}))

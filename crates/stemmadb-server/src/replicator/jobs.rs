@@ -96,6 +96,11 @@ pub(crate) struct JobEvent {
 }
 
 impl JobStatus {
+    /// When it last changed, in seconds since 1970.
+    pub(crate) fn updated(&self) -> u64 {
+        self.history.first().map_or(0, |event| event.time).max(self.session.ended)
+    }
+
     /// Whether the last attempt made progress.
     fn made_progress(&self) -> bool {
         self.error.is_none() || self.done.written_count > 0
@@ -351,7 +356,10 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
     let started = now();
     job.status.lock().session = ReplicationSession { id, started, ended: started, start_position };
     loop {
-        let show = |stats: &ReplicationStats| job.status.lock().done = stats.clone();
+        let show = |stats: &ReplicationStats| {
+            let mut status = job.status.lock();
+            (status.done, status.session.ended) = (stats.clone(), now());
+        };
         let caught_up = running.catch_up_showing(show).map(|_| ());
         {
             let mut status = job.status.lock();

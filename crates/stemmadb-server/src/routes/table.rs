@@ -15,10 +15,10 @@ use super::parameters::{
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document, federation,
-    functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node, node_config,
-    partition, patch, prepared, replicate, retention, rewrite, roles, server, session, show, token, topology, transact,
-    triggers, unsupported, update, updates, view, view_info, virtual_database, watch, wire,
+    active_tasks, aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document,
+    federation, functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node,
+    node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, session, show, token,
+    topology, transact, triggers, unsupported, update, updates, view, view_info, virtual_database, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -100,8 +100,8 @@ fn server_routes() -> Vec<Endpoint> {
         route!(GET "/_db_updates" ServerAdmin updates::updates,
             "Lists or streams the creation, update and deletion of databases.",
             returns("DatabaseUpdates").or_returns("text/event-stream").parameters(&[FEED]).streamed()),
-        route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "Lists background tasks; always empty.",
-            returns("Objects")),
+        route!(GET "/_active_tasks" ServerAdmin active_tasks::active_tasks,
+            "Lists running replications, compactions, index builds and backups.", returns("Objects")),
         route!(GET "/_cluster_setup" ServerAdmin server::cluster_setup, "Returns the cluster state: a single node.",
             returns("Object")),
         route!(GET "/_membership" ServerAdmin server::membership, "Lists the nodes of the cluster: always one.",

@@ -65,6 +65,12 @@ impl TestServer {
         TestServer { runtime, server: Some(server), address, config, _directory: directory }
     }
 
+    /// A database of the server, as its program sees it.
+    pub(crate) fn opened(&self, name: &str) -> stemmadb::Database {
+        let server = self.server.as_ref().expect("the server runs");
+        self.runtime.block_on(server.database(name)).unwrap()
+    }
+
     /// Stops the server and starts another one with the same directory.
     pub(crate) fn restart(&mut self) {
         if let Some(server) = self.server.take() {

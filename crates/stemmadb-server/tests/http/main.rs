@@ -2,6 +2,7 @@
 
 mod access_rules;
 mod acme;
+mod active_tasks;
 mod auth;
 mod backups;
 mod cancellation;

@@ -12,7 +12,7 @@ use super::manifest::{
 };
 use super::target::{LocalFile, Target};
 use super::transfer::{Hashing, SegmentReader, file_fingerprint, file_hash, fingerprint, open_file, range_hash};
-use crate::engine::{Store, StoreExport, key_file};
+use crate::engine::{ActiveTaskKind, Store, StoreExport, key_file};
 use crate::log::{Blob, DatabaseId, ExportedHistory, ExportedSegment};
 use crate::options::Progress;
 use crate::revision::Sequence;
@@ -225,6 +225,8 @@ pub(super) fn ship(
     has_tree: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Shipped> {
+    let task = store.list_task(ActiveTaskKind::Backup, &target.describe());
+    let progress = &mut task.showing(progress);
     let number = known.number + 1;
     let (database, identity) = ids(store);
     let mut shipment = Shipment {

@@ -10,7 +10,7 @@ use crate::backup::{
     Target,
 };
 use crate::cipher::EncryptionKey;
-use crate::engine::CheckReport;
+use crate::engine::{ActiveTask, CheckReport};
 use crate::options::Progress;
 
 /// Maintenance operations. Made by [`Database::maintenance`]; cheap.
@@ -241,6 +241,27 @@ impl<'a> Maintenance<'a> {
     /// Costs next to nothing.
     pub fn is_busy(&self) -> bool {
         self.database.store().has_running_work()
+    }
+
+    /// Returns the compactions, checks, builds of indexes and views, and backups that are running now, in the order of
+    /// their start: those that a program requested, and those that run in the background.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, Index, handles::ActiveTaskKind};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let db = Database::in_memory();
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// db.indexes().create_with_progress(Index::on("year"), |progress| {
+    ///     let tasks = db.maintenance().active_tasks();
+    ///     assert_eq!((tasks[0].kind, tasks[0].name.as_str()), (ActiveTaskKind::Index, "year"));
+    ///     assert_eq!(tasks[0].progress, progress);
+    /// })?;
+    /// assert!(db.maintenance().active_tasks().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn active_tasks(&self) -> Vec<ActiveTask> {
+        self.database.store().active_tasks()
     }
 
     /// Sets whether only deletions are accepted; other writes then return `Unavailable`. Until the database is closed.

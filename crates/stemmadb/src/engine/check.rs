@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use crate::document::Document;
-use crate::engine::{Operation, Store};
+use crate::engine::{ActiveTaskKind, Operation, Store};
 use crate::index::{DeclaredIndexes, DocumentNumber, Histogram, NumberSum, PathNumber, Presence};
 use crate::layout::record::{Record, records};
 use crate::layout::{self, FIRST_NUMBER, meta};
@@ -67,6 +67,8 @@ impl Store {
         let _running = self.begin(Operation::Compact)?;
         // Compaction must not move records while their positions are compared.
         let _compaction = self.compaction.lock();
+        let task = self.list_task(ActiveTaskKind::Check, "");
+        let mut progress = task.showing(progress);
         let number_end = self.parts.publisher.published_numbers();
         let snapshot = self.snapshot()?;
         // The snapshot may hold documents that were inserted after `number_end` was read. If its last number can't be

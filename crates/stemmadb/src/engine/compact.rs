@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use crate::compression::StoredBody;
 use crate::engine::history::{PastKeeper, TRIMMED_FILES};
 use crate::engine::write::Writer;
-use crate::engine::{Operation, Store};
+use crate::engine::{ActiveTaskKind, Operation, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
 use crate::layout::record::{Origin, PrunedAncestors, Record, RevisionRecord, records};
@@ -58,7 +58,10 @@ impl Store {
     pub(super) fn compact_if_worthwhile(&self) -> Result<bool> {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(false) };
         let Some(segment) = self.wasteful_segment()? else { return Ok(false) };
-        self.compact_segment(segment, RetiredFile::KeptForReuse, &mut |_| ())?;
+        let total = self.used_bytes(segment);
+        let task = self.list_task_at(ActiveTaskKind::Compaction, "", Progress { done: 0, total });
+        let mut show = |bytes: u64| task.show(Progress { done: bytes.min(total), total });
+        self.compact_segment(segment, RetiredFile::KeptForReuse, &mut show)?;
         self.reclaim_history(TRIMMED_FILES)?;
         Ok(true)
     }
@@ -77,6 +80,8 @@ impl Store {
         self.refuse_if_closed()?;
         let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
+        let task = self.list_task(ActiveTaskKind::Compaction, "");
+        let mut progress = task.showing(progress);
         let begun_at = self.parts.log.end();
         if self.parts.compression.lacks_dictionary() {
             self.train_dictionary()?;

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 
 use crate::engine::unique;
 use crate::engine::write::Writer;
-use crate::engine::{Operation, Store};
+use crate::engine::{ActiveTaskKind, Operation, Store};
 use crate::index::{
     self, DeclaredIndexes, DeclaredKey, DocumentNumber, ExpirationRule, Expiry, Index, IndexDefinition, IndexPath,
     OwnedStep, PathNumber,
@@ -235,9 +235,13 @@ impl Store {
     /// Adds the terms of the documents that are older than the index, then marks it ready.
     fn build(&self, number: u32, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let _building = self.building.lock();
-        if self.parts.declared().numbered(number).ok_or_else(dropped)?.is_ready {
+        let declared = self.parts.declared();
+        let index = declared.numbered(number).ok_or_else(dropped)?;
+        if index.is_ready {
             return Ok(());
         }
+        let task = self.list_task(ActiveTaskKind::Index, &index.definition.name);
+        let mut progress = task.showing(progress);
         self.index_builds.failed.lock().remove(&number);
         // The definition has to be durable before any user relies on it.
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;

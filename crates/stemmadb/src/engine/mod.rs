@@ -10,6 +10,7 @@
 //! Concurrency: locks are taken in the order `building`, `compaction`, `upkeep` (one checkpoint at a time), `writer`
 //! (the writer lock), `view`. No thread waits for the disk while it holds one of the last two.
 
+mod active_tasks;
 mod ancestry;
 mod background;
 mod check;
@@ -62,6 +63,7 @@ use crate::sync::{Condvar, Mutex, RwLock};
 use crate::{Error, Result};
 use pace::MemoryUse;
 
+pub use active_tasks::{ActiveTask, ActiveTaskKind};
 pub use check::{CheckReport, Damage};
 pub(crate) use commit_hook::{CommitHook, OnAppended};
 pub use content_sweep::SweepReport;
@@ -88,6 +90,7 @@ pub(crate) struct Store {
     /// Serializes builds of declared indexes.
     building: Mutex<()>,
     index_builds: declare::IndexBuilds,
+    active_tasks: active_tasks::ActiveTasks,
     expiration_schedule: expire::ExpirationSchedule,
     background: upkeep::Background,
     /// Signaled when a checkpoint frees memory, and when no checkpoint can free any more.

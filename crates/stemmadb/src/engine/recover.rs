@@ -238,6 +238,7 @@ impl Store {
             newer_keys: Mutex::default(),
             building: Mutex::new(()),
             index_builds: Default::default(),
+            active_tasks: Default::default(),
             expiration_schedule: Default::default(),
             background: upkeep::Background::default(),
             memory_freed: Condvar::new(),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::cipher::{EncryptionKey, Keyring};
-use crate::engine::{Operation, Store, key_file};
+use crate::engine::{ActiveTaskKind, Operation, Store, key_file};
 use crate::log::RetiredFile;
 use crate::options::Progress;
 use crate::{Error, Result};
@@ -82,6 +82,8 @@ impl Store {
         self.refuse_if_closed()?;
         let _running = self.begin(Operation::Compact)?;
         let _compaction = self.compaction.lock();
+        let task = self.list_task(ActiveTaskKind::Reencryption, "");
+        let mut progress = task.showing(progress);
         let log = &self.parts.log;
 
         // 1. The log: all segments but the one that is written to from here on.

@@ -19,7 +19,7 @@ use super::merge::{self, SlotWriter};
 use super::partials;
 use super::reduce::Reducer;
 use super::state::{ViewState, ViewUpdate};
-use crate::engine::{CommitHook, Operation, RunningOperation, Store};
+use crate::engine::{ActiveTaskKind, CommitHook, Operation, RunningOperation, Store};
 use crate::options::Progress;
 use crate::read::Snapshot;
 use crate::revision::Sequence;
@@ -305,14 +305,21 @@ impl MaterializedView {
             return Ok(());
         }
         self.refuse_if_closing()?;
-        self.total.store(snapshot.sequence().get(), Ordering::Relaxed);
+        let total = snapshot.sequence().get();
+        self.total.store(total, Ordering::Relaxed);
+        // Most updates are by a few changes, and over at once.
+        let is_long = !is_ready || total - state.position.get() > BATCH_COUNT as u64;
+        let begun = Progress { done: state.position.get(), total };
+        let task = is_long.then(|| store.list_task_at(ActiveTaskKind::View, self.mapping.name(), begun));
         loop {
             let tree = store.parts.tree.read();
             let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), &state);
             while update.position() < snapshot.sequence() && update.byte_count() <= bytes_max {
                 self.refuse_if_closing()?;
                 update.apply_feed_batch(snapshot, BATCH_COUNT)?;
-                self.done.store(update.position().get(), Ordering::Relaxed);
+                let done = update.position().get();
+                self.done.store(done, Ordering::Relaxed);
+                task.iter().for_each(|task| task.show(Progress { done, total }));
             }
             if is_ready {
                 update.refresh_partials(self.reducer.as_deref())?;
