@@ -25,10 +25,13 @@ import { Time } from './pages/time.js';
 import { Indexes } from './pages/indexes.js';
 import { AccessPage } from './pages/access.js';
 import { Settings } from './pages/settings.js';
+import { Triggers } from './pages/triggers.js';
 import { Users } from './pages/users.js';
 import { Tokens } from './pages/tokens.js';
 import { Roles } from './pages/roles.js';
 import { Tasks } from './pages/tasks.js';
+import { Topologies } from './pages/topologies.js';
+import { Federations } from './pages/federations.js';
 import { Metrics } from './pages/metrics.js';
 import { Log } from './pages/log.js';
 
@@ -40,6 +43,7 @@ const OF_DATABASE = [
   ['changes', 'Changes', 'changes', Changes],
   ['time', 'Time', 'time', Time],
   ['indexes', 'Views and indexes', 'indexes', Indexes],
+  ['triggers', 'Triggers', 'triggers', Triggers],
   ['access', 'Access', 'access', AccessPage],
   ['settings', 'Size and care', 'settings', Settings],
 ];
@@ -50,6 +54,8 @@ const OF_ADMIN = [
   ['roles', 'Roles', 'roles', Roles],
   ['tokens', 'Tokens', 'tokens', Tokens],
   ['tasks', 'Tasks and backups', 'tasks', Tasks],
+  ['topologies', 'Topologies', 'topologies', Topologies],
+  ['federations', 'Federations', 'federations', Federations],
   ['log', 'Log', 'log', Log],
 ];
 const METRICS = ['metrics', 'Metrics', 'metrics', Metrics];

@@ -1,88 +1,87 @@
-// What the server does in the background: replications, compactions, indexes that are built, backups.
+// What the server does in the background: replications, compactions, builds of indexes and views, backups, checks.
 
 import { html, usePolling, useState } from '../lib/dom.js';
-import { get, segment } from '../lib/api.js';
+import { get } from '../lib/api.js';
 import { bytes, count, duration } from '../lib/format.js';
 import { databaseAddress, go } from '../lib/router.js';
 import { ErrorNote, Head, Loading } from '../ui/basics.js';
 import { Table } from '../ui/table.js';
 
 const INTERVAL = 2000;
-// Databases whose indexes are looked at in one round.
-const LOOKED_AT_MAX = 200;
 
 const host = (url) => String(url ?? '').replace(/\/\/[^@/]*@/, '//');
+const KINDS = { database_compaction: 'compaction', indexer: 'index' };
+
+// What a row of `_active_tasks` works on, and how far it is.
+const subject = ({ doc_id: document, replication_id: id, view, index, target, type }) =>
+  type === 'replication' ? (document ?? id) : type === 'backup' ? `to ${target}` : (view ?? index ?? '');
+
+function detail(task) {
+  const parts =
+    task.type === 'replication'
+      ? [
+          `${host(task.source)} → ${host(task.target)}`,
+          `${count(task.docs_written)} written`,
+          task.changes_pending > 0 && `${count(task.changes_pending)} to go`,
+        ]
+      : [
+          task.design_document,
+          task.total_changes > 0 && `${count(task.changes_done)} of ${count(task.total_changes)}`,
+          task.total_bytes > 0 && `${bytes(task.bytes_done)} of ${bytes(task.total_bytes)}`,
+        ];
+  return parts.filter(Boolean).join(', ');
+}
 
 async function loadTasks(signal) {
-  const [infos, jobs, active] = await Promise.all([
-    get('/_dbs_info', {}, { signal }),
-    get('/_scheduler/jobs', {}, { signal }),
+  const [active, jobs, infos] = await Promise.all([
     get('/_active_tasks', {}, { signal }),
+    get('/_scheduler/jobs', {}, { signal }),
+    get('/_dbs_info', {}, { signal }),
   ]);
-  const tasks = active.map((task) => ({
-    kind: task.type,
-    name: task.database ?? '',
+  const now = Date.now() / 1000;
+  const running = active.map((task) => ({
+    kind: KINDS[task.type] ?? task.type,
+    database: task.type === 'replication' ? undefined : task.database,
+    name: subject(task),
     state: 'running',
-    detail: `${task.progress ?? 0} %`,
+    progress: task.progress,
+    since: now - task.started_on,
+    detail: detail(task),
     key: `a${task.pid}`,
   }));
-  for (const job of jobs.jobs) {
-    const info = job.info ?? {};
-    tasks.push({
+  // Replications that wait for their next attempt.
+  const failed = jobs.jobs
+    .filter(({ state }) => state === 'crashing')
+    .map(({ id, doc_id: document, source, target, info }) => ({
       kind: 'replication',
-      name: job.database && job.doc_id ? job.doc_id : job.id,
-      state: job.history?.[0]?.type === 'crashed' ? 'failed' : 'running',
-      detail: [
-        `${host(job.source)} → ${host(job.target)}`,
-        info.docs_written !== undefined && `${count(info.docs_written)} written`,
-        info.changes_pending > 0 && `${count(info.changes_pending)} to go`,
-      ]
-        .filter(Boolean)
-        .join(', '),
-      key: `r${job.id}`,
-    });
-  }
-  const backups = [];
-  for (const { key: name, info } of infos) {
-    if (!info) continue;
-    if (info.compact_running)
-      tasks.push({
-        kind: 'compaction',
-        name,
-        state: 'running',
-        detail: `${bytes(info.sizes.file)} on disk`,
-        database: name,
-        key: `c${name}`,
-      });
-    if (info.backup) backups.push({ name, ...info.backup });
-  }
-  const statistics = await Promise.all(
-    infos
-      .slice(0, LOOKED_AT_MAX)
-      .map(({ key }) => get(`/${segment(key)}/_statistics`, {}, { signal }).catch(() => undefined)),
-  );
-  for (const of of statistics) {
-    for (const index of of?.declared_indexes ?? []) {
-      if (index.state !== 'ready')
-        tasks.push({
-          kind: 'index',
-          name: index.name,
-          state: index.state === 'failed' ? 'failed' : 'running',
-          detail: index.why ?? `building in ${of.db_name}`,
-          database: of.db_name,
-          key: `i${of.db_name}${index.name}`,
-        });
-    }
-  }
-  return { tasks, backups, databases: infos.map(({ key }) => key) };
+      name: document ?? id,
+      state: 'failed',
+      detail: [`${host(source)} → ${host(target)}`, info?.error].filter(Boolean).join(': '),
+      key: `r${id}`,
+    }));
+  const backups = infos.filter(({ info }) => info?.backup).map(({ key, info }) => ({ name: key, ...info.backup }));
+  return { tasks: [...running, ...failed], backups };
 }
 
 const state = ({ state }) => html`<span class=${`state ${state === 'failed' ? 'bad' : 'busy'}`}>${state}</span>`;
+const progress = ({ progress }) =>
+  progress === undefined
+    ? ''
+    : html`<div class="meter" role="img" aria-label=${`${progress} %`}><span style=${{ width: `${progress}%` }}></span>
+      </div>`;
 const COLUMNS = [
-  { name: 'kind', label: 'Kind', width: 120 },
-  { name: 'name', label: 'Name', width: 200 },
-  { name: 'state', label: 'State', width: 110, render: state },
-  { name: 'detail', label: 'Detail', width: 420 },
+  { name: 'kind', label: 'Kind', width: 110 },
+  {
+    name: 'database',
+    label: 'Database',
+    width: 130,
+    render: ({ database }) => database && html`<a href=${databaseAddress(database, 'settings')}>${database}</a>`,
+  },
+  { name: 'name', label: 'Name', width: 170 },
+  { name: 'state', label: 'State', width: 90, render: state },
+  { name: 'progress', label: 'Progress', width: 110, render: progress },
+  { name: 'since', label: 'For', width: 80, align: 'right', render: ({ since }) => duration(Math.max(0, since)) },
+  { name: 'detail', label: 'Detail', width: 320 },
 ];
 const BACKUP_COLUMNS = [
   {

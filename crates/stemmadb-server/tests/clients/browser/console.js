@@ -7,6 +7,7 @@
 
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
+const http = require('node:http');
 const path = require('node:path');
 const { test, before, after } = require('node:test');
 const { launch, server, until } = require('./browser.js');
@@ -521,6 +522,126 @@ test('users, roles, tokens, tasks and metrics of the server', async () => {
   assert.deepEqual(problems, []);
 });
 
+// A receiver of webhooks: the ids of the documents, and the status of its answers.
+async function receiver() {
+  const got = { ids: [], status: 200 };
+  const listening = http.createServer(async (request, response) => {
+    let body = '';
+    for await (const part of request) body += part;
+    if (got.status === 200) got.ids.push(JSON.parse(body).id);
+    response.writeHead(got.status).end();
+  });
+  await new Promise((resolve) => listening.listen(0, '127.0.0.1', resolve));
+  return { got, url: `http://127.0.0.1:${listening.address().port}/hook`, close: () => listening.close() };
+}
+
+test('a webhook is defined, watched, and its dead letters are delivered again', async () => {
+  const secret = 'a secret of sixteen bytes';
+  const hook = await receiver();
+  await ask('PUT', 'shop');
+  await ask('PUT', 'letters');
+  await visit('/db/shop/triggers');
+  await shows('main', 'The database has no triggers');
+  await button('New trigger').click();
+  await field('Name').fill('mailer');
+  await field('URL').fill(hook.url);
+  await field('Secret').fill(secret);
+  await field('Selector').fill('{"kind": {"$in": ["<img src=x>", "order"]}');
+  await field('Attempts').fill('1');
+  await field('Database of dead letters').fill('letters');
+  await page.keyboard.press('Enter');
+  await shows('dialog [role=alert]', 'Error');
+  await field('Selector').fill('{"kind": {"$in": ["<img src=x>", "order"]}}');
+  await page.locator('dialog').getByRole('button', { name: 'Save' }).click();
+  await shows('main table', 'mailer', hook.url, '<img src=x>', 'running', 'never');
+  await ask('PUT', 'shop/o-1', { kind: 'order' });
+  await ask('PUT', 'shop/n-1', { kind: 'note' });
+  await until('only the order is sent', () => hook.got.ids.join() === 'o-1');
+  hook.got.status = 500;
+  await ask('PUT', 'shop/o-2', { kind: 'order' });
+  await until('it is a dead letter', async () => (await ask('GET', 'letters')).doc_count === 1);
+  await button('Deliver again').waitFor();
+  await picture('triggers');
+  hook.got.status = 200;
+  await button('Deliver again').click();
+  await shows('.toast', '1 dead letter delivered, 0 failed');
+  assert.deepEqual(hook.got.ids, ['o-1', 'o-2']);
+  // Another definition: everything but the secret is there.
+  await main('tbody tr').first().focus();
+  await page.keyboard.press('Enter');
+  assert.deepEqual([await field('URL').inputValue(), await field('Secret').inputValue()], [hook.url, '']);
+  await field('Secret').fill(secret);
+  await field('Selector').fill('');
+  await page.locator('dialog').getByRole('button', { name: 'Save' }).click();
+  await shows('main table', 'all changes');
+  await ask('PUT', 'shop/n-2', { kind: 'note' });
+  await until('all changes are sent', () => hook.got.ids.includes('n-2'));
+  assert.doesNotMatch(await page.content(), new RegExp(secret));
+  assert.equal(await page.locator('main img').count(), 0);
+  await button('Delete').click();
+  await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
+  await shows('main', 'The database has no triggers');
+  assert.deepEqual((await ask('GET', 'shop/_triggers')).triggers, {});
+  hook.close();
+  assert.deepEqual(problems, []);
+});
+
+test('topologies are drawn, paused and ended, and federations are asked', async () => {
+  for (const name of ['north', 'south']) await ask('PUT', name);
+  await ask('PUT', 'north/n-1', { city: 'Oslo' });
+  await visit('/topologies');
+  await shows('main', 'There are no topologies');
+  const url = (name) => `${origin.replace('//', `//${username}:${password}@`)}/${name}`;
+  const define = async (what, name, definition) => {
+    await button(`New ${what}`).click();
+    await field('Name').fill(name);
+    await field('Definition').fill(JSON.stringify(definition));
+    await page.locator('dialog').getByRole('button', { name: 'Save' }).click();
+  };
+  await define('topology', 'offices', { shape: 'chain', direction: 'both', nodes: [{ name: 'head', database: 'north' }, { name: 'oslo', database: url('south') }] });
+  const offices = page.locator('section[aria-label="Topology offices"]');
+  await shows('section[aria-label="Topology offices"]', 'chain, both ways', 'head', 'oslo', 'caught up');
+  await until('both directions are good', async () => (await offices.locator('.flow.good').count()) === 2);
+  assert.equal(await offices.locator('.node').count(), 2);
+  assert.equal((await ask('GET', 'south/n-1')).city, 'Oslo');
+  assert.doesNotMatch(await page.content(), new RegExp(`:${password}@`));
+  await picture('topologies');
+  await button('Pause').click();
+  await until('it is paused', async () => (await ask('GET', '_topology/offices')).paused === true);
+  await shows('section[aria-label="Topology offices"]', 'paused', 'Resume');
+  await button('Resume').click();
+  await until('it goes on', async () => (await offices.locator('.flow.good').count()) === 2);
+  await define('topology', 'broken', { shape: 'chain', nodes: [{ name: 'head', database: 'north' }] });
+  await shows('dialog [role=alert]', 'Error');
+  await field('Definition').fill('{"nodes": [{"name": "a", "database": "north"}, {"name": "b", "database": "nowhere"}], "edges": [{"source": "a", "target": "b"}]}');
+  await page.locator('dialog').getByRole('button', { name: 'Save' }).click();
+  const broken = page.locator('section[aria-label="Topology broken"]');
+  await until('its failure is drawn', async () => (await broken.locator('.flow.bad').count()) === 1);
+  await broken.getByRole('button', { name: 'Delete …' }).click();
+  await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
+  await until('it is gone', async () => (await broken.count()) === 0 && (await ask('GET', '_topology/broken')).status === 404);
+
+  await ask('DELETE', `south/n-1?rev=${(await ask('GET', 'south/n-1'))._rev}`);
+  await visit('/federations');
+  await shows('main', 'There are no federations');
+  await define('federation', 'all', { members: [{ name: 'north', database: 'north' }, { name: 'books', database: 'books' }] });
+  await main('a').filter({ hasText: 'all' }).click();
+  await editor().fill('{"selector": {"title": "Title 7"}}');
+  await page.keyboard.press('Control+Enter');
+  await shows('table[aria-label="Documents of all"]', 'book-0007', 'Title 7');
+  await define('federation', 'partly', { members: [{ name: 'here', database: 'books' }, { name: 'there', database: url('nowhere') }] });
+  await visit('/federations/partly');
+  await button('Run').click();
+  await shows('main .note', 'Without there:');
+  await shows('table[aria-label="Documents of partly"]', 'book-0000');
+  assert.doesNotMatch(await page.content(), new RegExp(`:${password}@`));
+  await picture('federations');
+  await main('tr').filter({ hasText: 'partly' }).getByRole('button', { name: 'Delete' }).click();
+  await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
+  await until('it is deleted', async () => (await ask('GET', '_federation/partly')).status === 404);
+  assert.deepEqual(problems, []);
+});
+
 test('the log is followed, filtered and paused', async () => {
   await visit('/log');
   await shows('main header .state', 'live');
@@ -673,9 +794,9 @@ test('hostile documents stay text, and large ones stay usable', async () => {
   assert.deepEqual(problems, []);
 });
 
-const PAGES = ['/databases', '/users', '/roles', '/tokens', '/tasks', '/metrics', '/log', '/db/books', '/db/books/doc/book-0003', '/db/books/doc/twice?tab=stemma',
+const PAGES = ['/databases', '/users', '/roles', '/tokens', '/tasks', '/topologies', '/federations/all', '/metrics', '/log', '/db/books', '/db/books/doc/book-0003', '/db/books/doc/twice?tab=stemma',
   '/db/books/doc/book-0001?tab=files', '/db/books/query', '/db/books/live', '/db/books/changes', '/db/books/time', '/db/books/indexes?view=d/by_author',
-  '/db/books/access', '/db/books/settings'];
+  '/db/books/triggers', '/db/books/access', '/db/books/settings'];
 
 async function check(theme) {
   await page.evaluate(AXE);
