@@ -17,6 +17,8 @@ const START = {
 };
 const QUESTION = '{"selector": {}, "limit": 25}';
 const COLUMNS_MAX = 8;
+// Members that take longer, in milliseconds, are left out.
+const TIMEOUT = 10_000;
 
 export function Federations({ item }) {
   const load = useLoad((signal) => get('/_federation', {}, { signal }), []);
@@ -78,7 +80,7 @@ function Question({ name }) {
   const run = async () => {
     setError(undefined);
     try {
-      const path = withQuery(`/_federation/${segment(name)}/_find`, { partial: true });
+      const path = withQuery(`/_federation/${segment(name)}/_find`, { partial: true, timeout: TIMEOUT });
       setAnswer(await ask('POST', path, { text: stringify(parse(text)) }));
     } catch (error) {
       setError(error);

@@ -630,6 +630,7 @@ test('topologies are drawn, paused and ended, and federations are asked', async 
   await page.keyboard.press('Control+Enter');
   await shows('table[aria-label="Documents of all"]', 'book-0007', 'Title 7');
   await define('federation', 'partly', { members: [{ name: 'here', database: 'books' }, { name: 'there', database: url('nowhere') }] });
+  await shows('main table', 'partly');
   await visit('/federations/partly');
   await button('Run').click();
   await shows('main .note', 'Without there:');
@@ -646,6 +647,7 @@ test('the log is followed, filtered and paused', async () => {
   await visit('/log');
   await shows('main header .state', 'live');
   await shows('main table', 'stemma::request', 'INFO', 'GET /');
+  await picture('log');
   // No other client of this process asks for these routes: the table draws only the rows that fit.
   await main('input[type=search]').fill('/_versions');
   await shows('main', 'No line contains this text.');
@@ -657,7 +659,6 @@ test('the log is followed, filtered and paused', async () => {
   await page.keyboard.press('Enter');
   await shows('dialog', 'Line of the log', '"route": "/_node/{node}/_versions"', '"level": "INFO"', '"seq":');
   await page.keyboard.press('Escape');
-  await picture('log');
   // While it is paused, new lines wait.
   await button('Pause').click();
   await shows('main header .state', 'paused');
