@@ -98,7 +98,7 @@ impl Writer<'_> {
         let number = self.document_count;
         self.document_count += 1;
         let body = Value::parse(format!(r#"{{"number":{number},"text":"{text}"}}"#).as_bytes())?;
-        Ok(Edit::Insert { id: DocumentId::new(&format!("d{number:09}"))?, body })
+        Ok(Edit::Insert { id: DocumentId::new(format!("d{number:09}"))?, body })
     }
 
     /// The time of some batches, beside a backup to `target` that begins with them.
