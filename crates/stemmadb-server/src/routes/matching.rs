@@ -85,25 +85,30 @@ fn segment(part: &'static str) -> Segment {
     }
 }
 
+/// The values of a pattern's parameters, if the path matches it.
 fn matched(pattern: &[Segment], path: &[String]) -> Option<Parameters> {
+    if !matches(pattern, path) {
+        return None;
+    }
     let mut parameters = Parameters::default();
-    let mut rest = path;
-    for segment in pattern {
-        let (first, others) = rest.split_first()?;
+    for (index, segment) in pattern.iter().enumerate() {
         match segment {
-            Segment::Literal(text) if first == text => rest = others,
-            Segment::Literal(_) => return None,
-            Segment::Parameter(name) => {
-                parameters.push(name, first.clone());
-                rest = others;
-            }
-            Segment::Rest(name) => {
-                parameters.push(name, rest.join("/"));
-                rest = &[];
-            }
+            Segment::Literal(_) => {}
+            Segment::Parameter(name) => parameters.push(name, path[index].clone()),
+            Segment::Rest(name) => parameters.push(name, path[index..].join("/")),
         }
     }
-    rest.is_empty().then_some(parameters)
+    Some(parameters)
+}
+
+/// Whether a path matches a pattern: most don't, so nothing is allocated yet.
+fn matches(pattern: &[Segment], path: &[String]) -> bool {
+    let (single, is_long_enough) = match pattern.split_last() {
+        Some((Segment::Rest(_), single)) => (single, path.len() > single.len()),
+        _ => (pattern, path.len() == pattern.len()),
+    };
+    let differs = |(segment, part): (&Segment, &String)| matches!(segment, Segment::Literal(text) if part != text);
+    is_long_enough && !single.iter().zip(path).any(differs)
 }
 
 #[cfg(test)]
