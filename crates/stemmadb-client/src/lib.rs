@@ -30,6 +30,7 @@ mod any;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
 mod batch;
+pub mod bindings;
 mod byte_stream;
 mod collections;
 mod connection;

@@ -9,9 +9,9 @@ use napi::bindgen_prelude::{Buffer, Either5, FnArgs, Function, Undefined};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
 use stemmadb::{Error, Object, Result};
+use stemmadb_client::bindings::error_name;
 
 use crate::cursor::Cursor;
-use crate::errors;
 use crate::handle::Handle;
 use crate::pool::Pool;
 use crate::text::mark_large_integers;
@@ -112,7 +112,7 @@ impl Pending {
 
     fn fail(&mut self, error: &Error) {
         let mut object = Object::new();
-        object.insert("code", errors::code(error.kind()));
+        object.insert("code", error_name(error.kind()));
         object.insert("message", error.message());
         if let Some(hint) = error.hint() {
             object.insert("hint", hint);

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use napi::bindgen_prelude::Buffer;
 use napi_derive::napi;
 use stemmadb::{Error, Options, Result};
+use stemmadb_client::bindings::Reader;
 use stemmadb_client::{AnyDatabase, Client, ClientOptions};
 
 use crate::arguments::Arguments;
 use crate::calls::{Answer, Calls};
 use crate::operations;
 use crate::pool::CALLS;
-use crate::reader::Reader;
 
 /// The location of a database that is gone when it is closed.
 const IN_MEMORY: &str = ":memory:";

@@ -6,10 +6,7 @@
 mod arguments;
 mod calls;
 mod cursor;
-mod errors;
 mod handle;
 mod operations;
 mod pool;
-mod reader;
 mod text;
-mod transaction;

@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use stemmadb::past::{Difference, PastRevision};
 use stemmadb::{Error, Expiry, Index, Object, Options, Query, Schema, Selector, Sequence, Value};
+use stemmadb_client::bindings::Reader;
 use stemmadb_client::{AnyDatabase, Client, ClientOptions};
 
 use crate::arguments::{self, FileReader, point, retention};
@@ -17,7 +18,6 @@ use crate::errors::{Raise, Result};
 use crate::feeds::{Changes, ChangesRequest, Watch};
 use crate::find::{self, Find, Rows};
 use crate::fork::OfProcess;
-use crate::reader::Reader;
 use crate::transaction::{PySnapshot, Transaction};
 use crate::views::View;
 use crate::write::{self, Put, Writer};

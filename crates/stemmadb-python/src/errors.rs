@@ -3,7 +3,8 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use stemmadb::{Error, ErrorKind};
+use stemmadb::Error;
+use stemmadb_client::bindings::error_name;
 
 /// The result of everything that only the library can fail.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -18,28 +19,9 @@ fn exception(py: Python<'_>, name: &str, message: &str, hint: Option<&str>) -> P
     }
 }
 
-/// The name of the exception of a kind of errors.
-fn name_of(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Conflict => "Conflict",
-        ErrorKind::Duplicate => "Duplicate",
-        ErrorKind::NotFound => "NotFound",
-        ErrorKind::Invalid => "Invalid",
-        ErrorKind::Forbidden => "Forbidden",
-        ErrorKind::Unavailable => "Unavailable",
-        ErrorKind::Stopped => "Stopped",
-        ErrorKind::Locked => "Locked",
-        ErrorKind::Corrupt => "Corrupt",
-        ErrorKind::KeyRequired => "KeyRequired",
-        ErrorKind::WrongKey => "WrongKey",
-        ErrorKind::Closed => "Closed",
-        _ => "Internal",
-    }
-}
-
 /// The exception of an error.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
-    exception(py, name_of(error.kind()), error.message(), error.hint())
+    exception(py, error_name(error.kind()), error.message(), error.hint())
 }
 
 /// The exception for an object of this process that a forked child uses.

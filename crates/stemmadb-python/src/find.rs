@@ -10,12 +10,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString, PyTuple};
 use stemmadb::aggregation::GroupPaths;
 use stemmadb::{Document, DocumentId, Error, Object, Patch, Query, Selector, Sort, Summary, Value, field};
+use stemmadb_client::bindings::{Reader, ReadyFind};
 use stemmadb_client::{AnyDatabase, AnyFind, AnyRows};
 
 use crate::columns::{Column, Data};
 use crate::errors::{Raise, Result, poisoned};
 use crate::fork::OfProcess;
-use crate::reader::{Reader, ReadyFind};
 use crate::{arrow, from_python, to_python};
 
 /// Rows that are read at once, at first and at most.

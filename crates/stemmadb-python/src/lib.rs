@@ -13,7 +13,6 @@ mod feeds;
 mod find;
 mod fork;
 mod from_python;
-mod reader;
 mod to_python;
 mod transaction;
 mod views;

@@ -2,10 +2,10 @@
 
 use stemmadb::{Expiry, Index, Object, Result, Schema, Value};
 use stemmadb_client::AnyDatabase;
+use stemmadb_client::bindings::Reader;
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
-use crate::reader::Reader;
 
 /// Declares an index; a path that begins with `-` is descending.
 pub(crate) fn create_index(database: &AnyDatabase, arguments: &mut Arguments) -> Result<Answer> {

@@ -4,10 +4,10 @@ use std::io::Read;
 
 use stemmadb::{Document, DocumentId, Edit, Error, ErrorKind, Object, Result, Revision, Value};
 use stemmadb_client::AnyDatabase;
+use stemmadb_client::bindings::Reader;
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
-use crate::reader::Reader;
 use crate::text::{self, into_text, write_array, write_document};
 
 /// The error for an id that no document has.

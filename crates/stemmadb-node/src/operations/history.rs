@@ -5,11 +5,11 @@ use std::time::UNIX_EPOCH;
 use stemmadb::past::{Difference, PastRevision};
 use stemmadb::{Error, Result, Value};
 use stemmadb_client::AnyDatabase;
+use stemmadb_client::bindings::Reader;
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
 use crate::handle::Handle;
-use crate::reader::Reader;
 use crate::text::{into_text, write_array, write_document};
 
 /// The database as of a point in the past.

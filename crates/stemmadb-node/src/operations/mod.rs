@@ -11,13 +11,16 @@ mod views;
 use std::sync::Arc;
 
 use stemmadb::{Error, Result, Value};
+use stemmadb_client::bindings::{OpenTransaction, Reader, TransactionHints};
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
 use crate::cursor::{Cursor, Source};
 use crate::handle::{Handle, State};
-use crate::reader::Reader;
-use crate::transaction::OpenTransaction;
+
+/// What to do about errors of transactions.
+const HINTS: TransactionHints =
+    TransactionHints { ended: "await every call within the transaction's function", changed: "run it again" };
 
 /// Makes a call.
 pub(crate) fn run(state: &State, operation: &str, mut arguments: Arguments) -> Result<Answer> {
@@ -50,7 +53,7 @@ pub(crate) fn run(state: &State, operation: &str, mut arguments: Arguments) -> R
         "changes" => queries::changes(reader.database()?, arguments),
         "watch" => queries::watch(reader.database()?, arguments),
         "begin" => {
-            let transaction = OpenTransaction::begin(reader.database()?.clone())?;
+            let transaction = OpenTransaction::begin(reader.database()?.clone(), HINTS)?;
             Ok(Answer::Handle(Handle::new(Reader::Transaction(Arc::new(transaction)))))
         }
         "end" => match reader {

@@ -1,12 +1,12 @@
 //! Queries, their figures, feeds.
 
 use stemmadb::{Error, Number, Object, Query, Result, Selector, Sequence, Value};
+use stemmadb_client::bindings::{Reader, ReadyFind};
 use stemmadb_client::{AnyDatabase, AnyFind};
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
 use crate::cursor::{Cursor, Rows, Source};
-use crate::reader::{Reader, ReadyFind};
 use crate::text::into_text;
 
 /// The rows of a query: documents, with `fields` plain values, or ids.

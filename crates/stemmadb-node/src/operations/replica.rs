@@ -13,10 +13,10 @@ use stemmadb::{
     Attachment, Branch, Change, Database, Document, DocumentId, Edit, Error, File, FileContent, Object, Result,
     Revision, Sequence, Snapshot, Value,
 };
+use stemmadb_client::bindings::error_name;
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
-use crate::errors;
 use crate::text::{self, into_text, write_array};
 
 fn branch(branch: &Branch) -> Value {
@@ -174,7 +174,7 @@ pub(super) fn write(database: &Database, arguments: &mut Arguments) -> Result<An
         match outcome {
             Ok(revision) => drop(object.insert("revision", revision.to_string())),
             Err(error) => {
-                object.insert("code", errors::code(error.kind()));
+                object.insert("code", error_name(error.kind()));
                 object.insert("message", error.message());
             }
         }

@@ -2,10 +2,10 @@
 
 use stemmadb::{Object, Result, Value};
 use stemmadb_client::AnyDatabase;
+use stemmadb_client::bindings::Reader;
 
 use crate::arguments::Arguments;
 use crate::calls::Answer;
-use crate::reader::Reader;
 
 /// The sequence of the newest write that is visible; `null` in the past of a remote database.
 pub(crate) fn sequence(reader: &Reader) -> Result<Value> {

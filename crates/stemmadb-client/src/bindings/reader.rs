@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use stemmadb::{Aggregation, Document, Error, Object, Query, Snapshot, Value};
-use stemmadb_client::{AnyDatabase, AnyFind, RemotePast};
+use stemmadb::{Aggregation, Document, Error, Object, Query, Result, Snapshot, Value};
 
-use crate::errors::Result;
-use crate::transaction::OpenTransaction;
+use super::OpenTransaction;
+use crate::{AnyDatabase, AnyFind, RemotePast};
 
 /// A state of a database that can be read. Cheap to clone.
-#[derive(Clone)]
-pub(crate) enum Reader {
+#[derive(Debug, Clone)]
+pub enum Reader {
     /// The newest state.
     Database(AnyDatabase),
     /// An earlier state, or a snapshot.
@@ -22,7 +21,8 @@ pub(crate) enum Reader {
 }
 
 /// A query that is ready to run.
-pub(crate) enum ReadyFind {
+pub enum ReadyFind {
+    /// A query of the library.
     Find(Box<AnyFind>),
     /// The rows of a query in a remote transaction, which the server has already returned.
     Rows(Vec<Document>),
@@ -30,7 +30,10 @@ pub(crate) enum ReadyFind {
 
 impl Reader {
     /// Reads a document.
-    pub(crate) fn get(&self, id: &str) -> Result<Option<Document>> {
+    ///
+    /// # Errors
+    /// Those of [`AnyDatabase::get`].
+    pub fn get(&self, id: &str) -> Result<Option<Document>> {
         match self {
             Reader::Database(database) => database.get(id),
             Reader::Snapshot(snapshot) => snapshot.get(id),
@@ -40,7 +43,10 @@ impl Reader {
     }
 
     /// Binds a query to this state.
-    pub(crate) fn find(&self, query: Query) -> Result<ReadyFind> {
+    ///
+    /// # Errors
+    /// Those of a transaction.
+    pub fn find(&self, query: Query) -> Result<ReadyFind> {
         Ok(ReadyFind::Find(Box::new(match self {
             Reader::Database(database) => database.find(query),
             Reader::Snapshot(snapshot) => AnyFind::Embedded(snapshot.find(query)),
@@ -50,7 +56,10 @@ impl Reader {
     }
 
     /// Computes the figures of an aggregation, as [`Aggregation::parse`] reads it.
-    pub(crate) fn aggregate(&self, aggregation: &Value) -> Result<Vec<(Value, Object)>> {
+    ///
+    /// # Errors
+    /// `Invalid` if the aggregation is malformed, and in a transaction of a remote database.
+    pub fn aggregate(&self, aggregation: &Value) -> Result<Vec<(Value, Object)>> {
         match self {
             Reader::Database(AnyDatabase::Embedded(database)) => {
                 Aggregation::parse(aggregation)?.rows(&database.snapshot()?)
@@ -61,6 +70,30 @@ impl Reader {
             Reader::Transaction(transaction) => transaction.aggregate(aggregation),
         }
     }
+
+    /// The database itself.
+    ///
+    /// # Errors
+    /// `Invalid` for an earlier state and in a transaction.
+    pub fn database(&self) -> Result<&AnyDatabase> {
+        match self {
+            Reader::Database(database) => Ok(database),
+            _ => Err(Error::invalid("only the database itself can do this")
+                .with_hint("call it on what `open` returned, not on a transaction or an earlier state")),
+        }
+    }
+
+    /// A database of this process.
+    ///
+    /// # Errors
+    /// `Invalid` for a remote one.
+    pub fn embedded(&self) -> Result<&stemmadb::Database> {
+        match self.database()? {
+            AnyDatabase::Embedded(database) => Ok(database),
+            AnyDatabase::Remote(_) => Err(Error::invalid("only a database in this process can do this")
+                .with_hint("use the command `stemma` where the server is")),
+        }
+    }
 }
 
 impl ReadyFind {
@@ -68,7 +101,7 @@ impl ReadyFind {
     ///
     /// # Errors
     /// `Invalid` in a transaction of a remote database.
-    pub(crate) fn find(self) -> Result<AnyFind> {
+    pub fn find(self) -> Result<AnyFind> {
         match self {
             ReadyFind::Find(find) => Ok(*find),
             ReadyFind::Rows(_) => Err(Error::invalid("a transaction of a remote database can't compute this")
@@ -76,21 +109,33 @@ impl ReadyFind {
         }
     }
 
-    pub(crate) fn count(self) -> Result<u64> {
+    /// The number of rows.
+    ///
+    /// # Errors
+    /// Those of [`AnyFind::count`].
+    pub fn count(self) -> Result<u64> {
         match self {
             ReadyFind::Find(find) => find.count(),
             ReadyFind::Rows(rows) => Ok(rows.len() as u64),
         }
     }
 
-    pub(crate) fn exists(self) -> Result<bool> {
+    /// Whether there is a row.
+    ///
+    /// # Errors
+    /// Those of [`AnyFind::exists`].
+    pub fn exists(self) -> Result<bool> {
         match self {
             ReadyFind::Find(find) => find.exists(),
             ReadyFind::Rows(rows) => Ok(!rows.is_empty()),
         }
     }
 
-    pub(crate) fn first(self) -> Result<Option<Document>> {
+    /// The first row.
+    ///
+    /// # Errors
+    /// Those of [`AnyFind::first`].
+    pub fn first(self) -> Result<Option<Document>> {
         match self {
             ReadyFind::Find(find) => find.first(),
             ReadyFind::Rows(rows) => Ok(rows.into_iter().next()),
