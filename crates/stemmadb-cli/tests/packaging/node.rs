@@ -51,8 +51,17 @@ fn copied_package(directory: &Path) -> PathBuf {
     copy
 }
 
-/// Builds the package as users get it, except for optimization, installs it beside nothing but test tools, and runs the
-/// tests of `crates/stemmadb-node/tests`. Skipped without Node 20 or npm's registry.
+/// Builds the library as users get it, except for optimization. Dependencies that this build has compiled already are
+/// used again.
+fn build(source: &Path, package: &Path) {
+    let target = Path::new(env!("CARGO_BIN_EXE_stemma")).ancestors().nth(2).unwrap();
+    let mut build = Command::new("node");
+    build.args(["build.js", "--profile", "dev"]).current_dir(package).env("CARGO_TARGET_DIR", target);
+    run(build.env("STEMMA_NODE_SOURCE", source)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Builds the package, installs it beside nothing but test tools, and runs the tests of `crates/stemmadb-node/tests`.
+/// Skipped without Node 20 or npm's registry.
 #[test]
 fn node_package_passes_its_tests() {
     if node_major().is_none_or(|major| major < MAJOR_MIN) {
@@ -66,19 +75,18 @@ fn node_package_passes_its_tests() {
     let npm = |arguments: &[&str], directory: &Path| {
         run(Command::new("npm").args(arguments).args(["--no-audit", "--no-fund", "--silent"]).current_dir(directory))
     };
-    let install = [&["install"], &TOOLS[..]].concat();
-    if let Err(error) = npm(&install, &user) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stemmadb-node").canonicalize().unwrap();
+    let package = copied_package(directory.path());
+    // Tools are downloaded while the library is built.
+    let installed = std::thread::scope(|scope| {
+        let installed = scope.spawn(|| npm(&[&["install"], &TOOLS[..]].concat(), &user));
+        build(&source, &package);
+        installed.join().unwrap()
+    });
+    if let Err(error) = installed {
         eprintln!("skipped: TypeScript and PouchDB can't be installed from npm: {error}");
         return;
     }
-
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stemmadb-node").canonicalize().unwrap();
-    let package = copied_package(directory.path());
-    // Dependencies that this build has compiled already are used again.
-    let target = Path::new(env!("CARGO_BIN_EXE_stemma")).ancestors().nth(2).unwrap();
-    let mut build = Command::new("node");
-    build.args(["build.js", "--profile", "dev"]).current_dir(&package).env("CARGO_TARGET_DIR", target);
-    run(build.env("STEMMA_NODE_SOURCE", &source)).unwrap_or_else(|error| panic!("{error}"));
     for package in [package, directory.path().join("pouchdb-adapter-stemma")] {
         let packed =
             npm(&["pack", "--pack-destination", "../user"], &package).unwrap_or_else(|error| panic!("{error}"));

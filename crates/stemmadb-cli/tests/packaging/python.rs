@@ -32,59 +32,86 @@ fn interpreters() -> Vec<PathBuf> {
     found.into_iter().enumerate().filter(|(at, _)| *at == 0 || *at == last).map(|(_, (_, path))| path).collect()
 }
 
-/// A new virtual environment with packages from PyPI.
-fn environment(interpreter: &Path, directory: &Path, packages: &[&str]) -> Result<PathBuf, String> {
-    run(Command::new(interpreter).args(["-m", "venv"]).arg(directory))?;
-    let python = directory.join("bin/python");
-    run(Command::new(&python)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"])
-        .args(packages))?;
-    Ok(python)
+/// A new virtual environment without packages. `pip` of another environment installs some.
+fn environment(interpreter: &Path, directory: &Path, more: &[&str]) -> Result<PathBuf, String> {
+    run(Command::new(interpreter).args(["-m", "venv"]).args(more).arg(directory))?;
+    Ok(directory.join("bin/python"))
 }
 
-/// Builds the wheel as users get it, except for optimization, installs it beside nothing but test tools, and runs the
-/// tests of `crates/stemmadb-python/tests`. Skipped without Python 3.10 or PyPI.
+/// Installs packages for an interpreter by the pip of another one. Modules are compiled when they are imported: most
+/// of those of the test tools never are.
+fn install(pip: &Path, python: &Path, arguments: &[&str]) -> Result<(), String> {
+    let mut install = Command::new(pip);
+    install.args(["-m", "pip", "--disable-pip-version-check", "--python"]).arg(python);
+    install.args(["install", "--quiet", "--no-compile", "--only-binary", ":all:"]);
+    run(install.args(arguments)).map(drop)
+}
+
+/// Builds the wheel as users get it, except for optimization. Dependencies that this build has compiled already are
+/// used again.
+fn wheel(builder: &Path, package: &Path, directory: &Path) -> PathBuf {
+    let target = Path::new(env!("CARGO_BIN_EXE_stemma")).ancestors().nth(2).unwrap();
+    let build = ["-m", "maturin", "build", "--locked", "--profile", "dev", "--out"];
+    let mut build_wheel = Command::new(builder);
+    build_wheel.args(build).arg(directory).current_dir(package).env("CARGO_TARGET_DIR", target);
+    run(&mut build_wheel).unwrap_or_else(|error| panic!("{error}"));
+    let wheel = directory.read_dir().unwrap().map(|file| file.unwrap().path()).next().expect("there is a wheel");
+    assert!(wheel.to_str().unwrap().contains("-cp310-abi3-"), "one wheel for all versions: {}", wheel.display());
+    wheel
+}
+
+/// Builds the wheel, installs it beside nothing but test tools, and runs the tests of `crates/stemmadb-python/tests`.
+/// Skipped without Python 3.10 or PyPI.
 #[test]
 fn python_wheel_passes_its_tests() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stemmadb-python").canonicalize().unwrap();
     let interpreters = interpreters();
-    let Some(first) = interpreters.first() else {
+    let Some(newest) = interpreters.last() else {
         eprintln!("skipped: there is no CPython 3.10 or newer with venv (STEMMA_PYTHON names one)");
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let builder = match environment(first, &directory.path().join("builder"), &["maturin>=1.14,<2"]) {
+    // The pip of a newer interpreter also installs for older ones.
+    let builder = environment(newest, &directory.path().join("builder"), &[])
+        .and_then(|builder| install(&builder, &builder, &["maturin>=1.14,<2"]).map(|()| builder));
+    let builder = match builder {
         Ok(builder) => builder,
         Err(error) => {
             eprintln!("skipped: maturin can't be installed from PyPI: {error}");
             return;
         }
     };
-    let wheels = directory.path().join("wheels");
-    // Dependencies that this build has compiled already are used again.
-    let target = Path::new(env!("CARGO_BIN_EXE_stemma")).ancestors().nth(2).unwrap();
-    let build = ["-m", "maturin", "build", "--locked", "--profile", "dev", "--out"];
-    let mut build_wheel = Command::new(&builder);
-    build_wheel.args(build).arg(&wheels).current_dir(&package).env("CARGO_TARGET_DIR", target);
-    run(&mut build_wheel).unwrap_or_else(|error| panic!("{error}"));
-    let wheel = wheels.read_dir().unwrap().map(|file| file.unwrap().path()).next().expect("there is a wheel");
-    assert!(wheel.to_str().unwrap().contains("-cp310-abi3-"), "one wheel for all versions: {}", wheel.display());
-
-    for (number, interpreter) in interpreters.iter().enumerate() {
-        let is_newest = number + 1 == interpreters.len();
+    // Tools are downloaded and unpacked while the wheel is built.
+    let user = |(number, interpreter): (usize, &PathBuf)| {
         // Frames, notebooks and type stubs are tested once.
-        let tools: &[&str] = match is_newest {
+        let tools: &[&str] = match number + 1 == interpreters.len() {
             true => &["pytest", "pydantic", "pandas", "polars", "mypy", "nbclient", "ipykernel"],
             false => &["pytest"],
         };
-        let python = environment(interpreter, &directory.path().join(format!("user{number}")), tools);
-        let python = python.unwrap_or_else(|error| panic!("{error}"));
-        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
-        run(Command::new(&python).args(install).arg(&wheel)).unwrap_or_else(|error| panic!("{error}"));
-        let mut tests = Command::new(&python);
-        tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]).arg(package.join("tests"));
-        tests.current_dir(directory.path()).env("STEMMA_BIN", env!("CARGO_BIN_EXE_stemma"));
-        let printed = run(tests.env("PYTHONDONTWRITEBYTECODE", "1")).unwrap_or_else(|error| panic!("{error}"));
-        println!("{}", printed.lines().last().unwrap_or_default());
-    }
+        let directory = directory.path().join(format!("user{number}"));
+        let python = environment(interpreter, &directory, &["--without-pip"]);
+        python.and_then(|python| install(&builder, &python, tools).map(|()| python))
+    };
+    let (wheel, users) = std::thread::scope(|scope| {
+        let users = scope.spawn(|| interpreters.iter().enumerate().map(user).collect::<Result<Vec<_>, _>>());
+        let wheel = wheel(&builder, &package, &directory.path().join("wheels"));
+        (wheel, users.join().unwrap().unwrap_or_else(|error| panic!("{error}")))
+    });
+    std::thread::scope(|scope| {
+        for python in &users {
+            scope.spawn(|| run_tests(&builder, python, &wheel, &package, directory.path()));
+        }
+    });
+}
+
+/// Installs the wheel and runs the tests with it.
+fn run_tests(builder: &Path, python: &Path, wheel: &Path, package: &Path, directory: &Path) {
+    let wheel = wheel.to_str().unwrap();
+    install(builder, python, &["--no-index", "--no-deps", wheel]).unwrap_or_else(|error| panic!("{error}"));
+    let mut tests = Command::new(python);
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]).arg(package.join("tests"));
+    tests.current_dir(directory).env("STEMMA_BIN", env!("CARGO_BIN_EXE_stemma"));
+    // Compiled modules are kept here, and not in the checkout.
+    let printed = run(tests.env("PYTHONPYCACHEPREFIX", directory.join("compiled")));
+    println!("{}", printed.unwrap_or_else(|error| panic!("{error}")).lines().last().unwrap_or_default());
 }
