@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyAny, PyDict};
-use stemmadb::{DocumentId, Edit, Error, Result, Revision, Snapshot};
+use stemmadb::{DocumentId, Edit, Error, Query, Result, Revision, Selector, Snapshot};
 use stemmadb_client::AnyDatabase;
 use stemmadb_client::bindings::{OpenTransaction, Reader, TransactionHints};
 
@@ -238,7 +238,7 @@ impl PySnapshot {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let reader = self.reader.get()?;
-        let count = py.detach(|| reader.find(Query::new(stemmadb::Selector::everything()))?.count()).or_raise(py)?;
+        let count = py.detach(|| reader.find(Query::new(Selector::everything()))?.count()).or_raise(py)?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
