@@ -251,7 +251,7 @@ impl<'a> Maintenance<'a> {
     /// # fn main() -> stemmadb::Result<()> {
     /// let db = Database::in_memory();
     /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
-    /// db.indexes().create_with_progress(Index::on("year"), |progress| {
+    /// db.indexes().create_with_progress(Index::on("year").unique(), |progress| {
     ///     let tasks = db.maintenance().active_tasks();
     ///     assert_eq!((tasks[0].kind, tasks[0].name.as_str()), (ActiveTaskKind::Index, "year"));
     ///     assert_eq!(tasks[0].progress, progress);
