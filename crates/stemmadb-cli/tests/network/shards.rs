@@ -22,7 +22,7 @@ const CHANGED: u64 = 20;
 const UNCHANGED: u64 = 1_500;
 const MOVE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a writer knows of a document: the revision and the number that were acknowledged last.
+/// The revision and the number of a document that were acknowledged last.
 type Acknowledged = BTreeMap<String, (String, u64)>;
 
 /// A client that changes its own documents.
@@ -97,7 +97,7 @@ fn read_all(client: &mut Client) -> Acknowledged {
     rows.iter().map(|row| (str_at(row, "/id").to_owned(), state(row))).collect()
 }
 
-/// Compares what all ways of reading say.
+/// Compares the answers of all ways of reading.
 fn verify(client: &mut Client, writers: &mut [Writer]) {
     let stored = read_all(client);
     writers.iter_mut().for_each(|writer| writer.verify(&stored));

@@ -51,7 +51,7 @@ pub enum MoveStep {
     Done,
 }
 
-/// What a move has to copy.
+/// The documents and bytes that a move has to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MoveEstimate {
@@ -400,7 +400,7 @@ impl ShardMove {
         self.passes > 0 && self.last_copied < FENCE_BELOW || self.passes >= PASSES_MAX
     }
 
-    /// Copies again before the fence, because others have written meanwhile.
+    /// Copies again before the fence, because others have written since.
     pub fn copy_again(&mut self) {
         self.last_copied = self.last_copied.max(FENCE_BELOW);
         self.passes = self.passes.min(PASSES_MAX - 1);

@@ -49,7 +49,7 @@ pub(crate) struct PlannedMove {
     pub(crate) removes_source: bool,
 }
 
-/// Which shard has which documents, as of one moment. Cloning is cheap.
+/// Which shard has which documents, as of one epoch. Cloning is cheap.
 ///
 /// ```
 /// # use stemmadb::Database;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use hyper::header::CONTENT_TYPE;
 use stemmadb::Sequence;
-use tokio::sync::mpsc;
 
+use super::format::{PENDING_COUNTED, live_response};
 use super::live::LiveFeed;
 use super::request::{ChangesRequest, FeedMode};
 use super::rows::{ChangeRows, FeedPosition};
@@ -14,10 +13,7 @@ use crate::accounts::SessionCheck;
 use crate::app::ServerState;
 use crate::directory::ServedDatabase;
 use crate::error::Result;
-use crate::http::{Body, HttpResponse, streamed};
-
-/// The value of `pending` is exact up to this count; larger values are an upper bound derived from sequences.
-const PENDING_COUNTED: u64 = 10_000;
+use crate::http::{HttpResponse, streamed};
 
 /// Creates the response to a `_changes` request.
 pub(crate) async fn feed(
@@ -30,15 +26,10 @@ pub(crate) async fn feed(
     if request.feed == FeedMode::Normal {
         return normal(&state, served, request).await;
     }
-    let content_type = if request.feed == FeedMode::EventSource { "text/event-stream" } else { "application/json" };
-    let (sender, from) = mpsc::channel(4);
-    tokio::spawn(async move {
-        let mut live = LiveFeed::new(state, served, request, sender.clone());
-        if let Err(failure) = session_check.during(live.run()).await.flatten() {
-            sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
-        }
-    });
-    Ok(HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None }).with(CONTENT_TYPE, content_type))
+    let (feed, stall_timeout) = (request.feed, state.config.limits.stall_timeout);
+    Ok(live_response(feed, session_check, stall_timeout, |client| async move {
+        LiveFeed::new(&state, served, request, client).run().await
+    }))
 }
 
 async fn normal(
@@ -62,11 +53,7 @@ async fn normal(
 pub(super) fn ending(served: &ServedDatabase, request: &ChangesRequest, position: FeedPosition) -> Result<String> {
     let last = served.sequence_text(position.since);
     let pending = if is_cut_off(request, position) { pending(served, request, position.since)? } else { 0 };
-    Ok(match request.feed {
-        FeedMode::Normal | FeedMode::Longpoll => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
-        FeedMode::Continuous => format!("{{\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
-        FeedMode::EventSource => String::new(),
-    })
+    Ok(request.feed.ending(&last, pending))
 }
 
 /// Whether the feed ends at its limit, and its ending has the number of further changes.

@@ -2,28 +2,27 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use stemmadb::Sequence;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::feed::{ending, is_cut_off};
 use super::filter::ChangesFilter;
+use super::format::FeedClient;
 use super::group::RowBatch;
 use super::hub::{FeedEvent, FeedHub, Subscription};
 use super::request::{ChangesRequest, FeedMode};
 use super::rows::{ChangeRows, FeedPosition};
 use crate::app::ServerState;
 use crate::directory::ServedDatabase;
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::http::{blocking, initial_read};
 
 /// A feed that stays open and waits for changes.
 pub(super) struct LiveFeed {
-    state: Arc<ServerState>,
     served: Arc<ServedDatabase>,
     request: Arc<ChangesRequest>,
-    sender: mpsc::Sender<std::io::Result<Bytes>>,
+    client: FeedClient,
     stopping: watch::Receiver<bool>,
     position: FeedPosition,
     /// The time of the last row.
@@ -52,14 +51,14 @@ enum WakeReason {
 
 impl LiveFeed {
     pub(super) fn new(
-        state: Arc<ServerState>,
+        state: &ServerState,
         served: Arc<ServedDatabase>,
         request: Arc<ChangesRequest>,
-        sender: mpsc::Sender<std::io::Result<Bytes>>,
+        client: FeedClient,
     ) -> Self {
         let stopping = state.stopping.clone();
         let position = FeedPosition { since: request.since, count: 0 };
-        LiveFeed { state, served, request, sender, stopping, position, idle_since: Instant::now() }
+        LiveFeed { served, request, client, stopping, position, idle_since: Instant::now() }
     }
 
     /// Runs the feed to its end.
@@ -68,7 +67,7 @@ impl LiveFeed {
     /// If the client is gone, or the changes can't be read.
     pub(super) async fn run(&mut self) -> Result<()> {
         if self.request.feed == FeedMode::Longpoll {
-            self.send("{\"results\":[\n".into()).await?;
+            self.client.send("{\"results\":[\n".into()).await?;
         }
         loop {
             // Before the feed reads for itself, so that nothing is missed in between.
@@ -115,7 +114,7 @@ impl LiveFeed {
             self.advance(next.position());
             rows = Some(next);
             if !batch.is_empty() {
-                self.send(batch.into()).await?;
+                self.client.send(batch.into()).await?;
             }
             if !has_more {
                 return Ok(());
@@ -178,7 +177,7 @@ impl LiveFeed {
                 Some(_) => Ok(WakeReason::Heartbeat),
                 None => Ok(WakeReason::End),
             },
-            () = self.sender.closed() => Err(client_gone()),
+            failure = self.client.left() => Err(failure),
         }
     }
 
@@ -188,15 +187,11 @@ impl LiveFeed {
         let rows = batch.rows_after(since, self.request.limit.saturating_sub(count), self.request.feed);
         let Some(rows) = rows else { return Ok(()) };
         self.advance(FeedPosition { since: rows.last, count: count + rows.count });
-        self.send(rows.text).await
+        self.client.send(rows.text).await
     }
 
     async fn send_heartbeat(&self) -> Result<()> {
-        let heartbeat = match self.request.feed {
-            FeedMode::EventSource => "event: heartbeat\ndata: \n\n",
-            _ => "\n",
-        };
-        self.send(heartbeat.into()).await
+        self.client.send(self.request.feed.heartbeat().into()).await
     }
 
     async fn end(&self) -> Result<()> {
@@ -205,18 +200,6 @@ impl LiveFeed {
             true => initial_read(move || ending(&served, &request, position)).await?,
             false => ending(&served, &request, position)?,
         };
-        self.send(ending.into()).await
+        self.client.send(ending.into()).await
     }
-
-    async fn send(&self, chunk: Bytes) -> Result<()> {
-        let stall_timeout = self.state.config.limits.stall_timeout;
-        match timeout(stall_timeout, self.sender.send(Ok(chunk))).await {
-            Ok(Ok(())) => Ok(()),
-            _ => Err(client_gone()),
-        }
-    }
-}
-
-fn client_gone() -> Failure {
-    Failure::internal("the client disconnected")
 }

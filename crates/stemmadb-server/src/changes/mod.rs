@@ -9,6 +9,7 @@
 
 mod feed;
 mod filter;
+mod format;
 mod group;
 mod hub;
 mod live;
@@ -17,4 +18,5 @@ mod rows;
 
 pub(crate) use feed::feed;
 pub(crate) use filter::parse_ids;
+pub(crate) use format::{BATCH_BYTES, ChangeRow, FeedClient, PENDING_COUNTED, live_response, shows_sequence};
 pub(crate) use request::{ChangesRequest, FeedMode, parse_heartbeat, parse_paths};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use stemmadb::{Change, Sequence, Snapshot};
 
-use super::request::{ChangesRequest, FeedMode};
+use super::format::{BATCH_BYTES, ChangeRow, shows_sequence};
+use super::request::ChangesRequest;
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, readable_leaves};
 use crate::error::Result;
-use crate::http::write_string;
 
 /// The progress of a feed.
 #[derive(Debug, Clone, Copy)]
@@ -19,12 +19,6 @@ pub(super) struct FeedPosition {
     /// The number of rows sent.
     pub(super) count: u64,
 }
-
-/// The size in bytes at which a batch of rows is complete.
-const BATCH_BYTES: usize = 64 << 10;
-
-/// CouchDB's limit of a feed without one.
-const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 
 /// The number of changes passed to a filter function in one call.
 const FILTER_BATCH: usize = 256;
@@ -108,42 +102,19 @@ pub(super) fn write_row(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let sequence = served.sequence_text(change.sequence);
-    match request.feed {
-        FeedMode::EventSource => out.extend_from_slice(b"data: "),
-        FeedMode::Normal | FeedMode::Longpoll if index > 0 => out.extend_from_slice(b",\n"),
-        _ => {}
-    }
-    out.extend_from_slice(b"{\"seq\":");
-    // As in CouchDB, the rows are those at which the number of rows left is a multiple of the interval.
-    match request.limit.min(LIMIT_MAX).saturating_sub(index) % request.seq_interval {
-        0 => write_string(out, &sequence),
-        _ => out.extend_from_slice(b"null"),
-    }
-    out.extend_from_slice(b",\"id\":");
-    write_string(out, change.id.as_str());
-    out.extend_from_slice(b",\"changes\":[");
     let leaves = if request.all_leaves { &change.leaves[..] } else { &change.leaves[..1] };
     let leaves = readable_leaves(snapshot, change.id.as_str(), leaves, request.restriction.as_ref())?;
-    for (at, leaf) in leaves.iter().enumerate() {
-        out.extend_from_slice(if at == 0 { b"{\"rev\":" } else { b",{\"rev\":" });
-        write_string(out, &leaf.to_string());
-        out.push(b'}');
-    }
-    out.push(b']');
-    if change.deleted {
-        out.extend_from_slice(b",\"deleted\":true");
-    }
-    if let Some(document) = change.document.as_ref().filter(|_| request.include_docs) {
-        out.extend_from_slice(b",\"doc\":");
-        let is_restricted = change.deleted && request.restriction.is_some();
-        let show = if is_restricted { &request.show.without_branches() } else { &request.show };
-        DocumentPrinter { served, snapshot, show }.print(document, out)?;
-    }
-    out.push(b'}');
-    match request.feed {
-        FeedMode::Continuous => out.push(b'\n'),
-        FeedMode::EventSource => out.extend_from_slice(format!("\nid: {sequence}\n\n").as_bytes()),
-        FeedMode::Normal | FeedMode::Longpoll => {}
-    }
-    Ok(())
+    let is_restricted = change.deleted && request.restriction.is_some();
+    let show = if is_restricted { &request.show.without_branches() } else { &request.show };
+    let document = change.document.as_ref().filter(|_| request.include_docs);
+    let row = ChangeRow {
+        feed: request.feed,
+        index,
+        sequence: shows_sequence(request.limit, index, request.seq_interval).then_some(&sequence),
+        event_id: &sequence,
+        change,
+        leaves: &leaves,
+        document: document.map(|document| (DocumentPrinter { served, snapshot, show }, document)),
+    };
+    row.write(out)
 }

@@ -15,7 +15,7 @@ use super::space::{self, OpenedAt};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 
-/// What a database is to clients.
+/// How clients see a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum DatabaseKind {
     /// A database with documents of its own.

@@ -7,28 +7,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::select_all;
-use hyper::header::CONTENT_TYPE;
 use hyper::{Method, StatusCode};
 use stemmadb::{Change, Value};
 use stemmadb_federation::{VirtualChangeRows, VirtualChanges};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
-use crate::app::{Call, ServerState};
-use crate::changes::{FeedMode, parse_heartbeat, parse_ids};
+use crate::app::Call;
+use crate::changes::{
+    BATCH_BYTES, ChangeRow, FeedClient, FeedMode, PENDING_COUNTED, live_response, parse_heartbeat, parse_ids,
+    shows_sequence,
+};
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{Body, HttpResponse, initial_read, streamed, write_string};
+use crate::http::{HttpResponse, initial_read, streamed};
 use crate::virtual_databases::OpenVirtual;
-
-/// The size in bytes at which a batch of rows is complete.
-const BATCH_BYTES: usize = 64 << 10;
-/// The value of `pending` is exact up to this count for each shard.
-const PENDING_COUNTED: u64 = 10_000;
-/// CouchDB's limit of a feed without one.
-const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 
 /// The parameters of a request.
 struct VirtualChangesRequest {
@@ -123,18 +117,10 @@ pub(super) async fn changes(mut call: Call) -> Result<HttpResponse> {
         })
         .await;
     }
-    let content_type = if feed == FeedMode::EventSource { "text/event-stream" } else { "application/json" };
-    let (sender, from) = mpsc::channel(4);
-    let session_check = call.session_check();
-    let state = call.state.clone();
-    tokio::spawn(async move {
-        let stopping = state.stopping.clone();
-        let mut live = LiveFeed { state, rows, sender: sender.clone(), stopping, idle_since: Instant::now() };
-        if let Err(failure) = session_check.during(live.run()).await.flatten() {
-            sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
-        }
-    });
-    Ok(HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None }).with(CONTENT_TYPE, content_type))
+    let (state, session_check) = (call.state.clone(), call.session_check());
+    Ok(live_response(feed, session_check, state.config.limits.stall_timeout, |client| async move {
+        LiveFeed { rows, client, stopping: state.stopping.clone(), idle_since: Instant::now() }.run().await
+    }))
 }
 
 /// The changes after a position.
@@ -186,48 +172,30 @@ impl Feed {
 
     fn write_row(&self, change: &Change, rows: &VirtualChangeRows, out: &mut Vec<u8>) -> Result<()> {
         let request = &self.request;
-        match request.feed {
-            FeedMode::EventSource => out.extend_from_slice(b"data: "),
-            FeedMode::Normal | FeedMode::Longpoll if self.count > 0 => out.extend_from_slice(b",\n"),
-            _ => {}
-        }
-        let rows_left = request.limit.min(LIMIT_MAX).saturating_sub(self.count);
-        let has_sequence = request.feed == FeedMode::EventSource || rows_left.is_multiple_of(request.seq_interval);
+        let is_event = request.feed == FeedMode::EventSource;
+        // Writing a token takes longer than the rest of the row.
+        let has_sequence = is_event || shows_sequence(request.limit, self.count, request.seq_interval);
         let sequence = if has_sequence { Some(rows.token()) } else { None };
-        out.extend_from_slice(b"{\"seq\":");
-        match &sequence {
-            Some(sequence) => write_string(out, sequence),
-            None => out.extend_from_slice(b"null"),
-        }
-        out.extend_from_slice(b",\"id\":");
-        write_string(out, change.id.as_str());
-        out.extend_from_slice(b",\"changes\":[");
-        let leaves = if request.all_leaves { &change.leaves[..] } else { &change.leaves[..1] };
-        for (at, leaf) in leaves.iter().enumerate() {
-            out.extend_from_slice(if at == 0 { b"{\"rev\":" } else { b",{\"rev\":" });
-            write_string(out, &leaf.to_string());
-            out.push(b'}');
-        }
-        out.push(b']');
-        if change.deleted {
-            out.extend_from_slice(b",\"deleted\":true");
-        }
-        if let Some(document) = change.document.as_ref().filter(|_| request.include_docs) {
-            out.extend_from_slice(b",\"doc\":");
-            let layout = self.open.layout();
-            let served = layout.of(change.id.as_str());
-            let snapshot = served.database().snapshot()?;
-            DocumentPrinter { served, snapshot: &snapshot, show: &request.show }.print(document, out)?;
-        }
-        out.push(b'}');
-        match (request.feed, sequence) {
-            (FeedMode::Continuous, _) => out.push(b'\n'),
-            (FeedMode::EventSource, Some(sequence)) => {
-                out.extend_from_slice(format!("\nid: {sequence}\n\n").as_bytes());
+        let printed = match change.document.as_ref().filter(|_| request.include_docs) {
+            None => None,
+            Some(document) => {
+                let served = self.open.layout().of(change.id.as_str()).clone();
+                let snapshot = served.database().snapshot()?;
+                Some((served, snapshot, document))
             }
-            _ => {}
-        }
-        Ok(())
+        };
+        let row = ChangeRow {
+            feed: request.feed,
+            index: self.count,
+            sequence: sequence.as_deref(),
+            event_id: sequence.as_deref().unwrap_or_default(),
+            change,
+            leaves: if request.all_leaves { &change.leaves } else { &change.leaves[..1] },
+            document: printed.as_ref().map(|(served, snapshot, document)| {
+                (DocumentPrinter { served, snapshot, show: &request.show }, *document)
+            }),
+        };
+        row.write(out)
     }
 
     /// The text after the last row. Blocks.
@@ -237,19 +205,14 @@ impl Feed {
             None => "0".to_owned(),
         };
         let pending = if self.count >= self.request.limit { self.rows()?.pending(PENDING_COUNTED)? } else { 0 };
-        Ok(match self.request.feed {
-            FeedMode::Normal | FeedMode::Longpoll => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
-            FeedMode::Continuous => format!("{{\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
-            FeedMode::EventSource => String::new(),
-        })
+        Ok(self.request.feed.ending(&last, pending))
     }
 }
 
 /// A feed that stays open and waits for changes.
 struct LiveFeed {
-    state: Arc<ServerState>,
     rows: Feed,
-    sender: mpsc::Sender<std::io::Result<Bytes>>,
+    client: FeedClient,
     stopping: watch::Receiver<bool>,
     idle_since: Instant,
 }
@@ -264,7 +227,7 @@ enum WakeReason {
 impl LiveFeed {
     async fn run(&mut self) -> Result<()> {
         if self.rows.request.feed == FeedMode::Longpoll {
-            self.send("{\"results\":[\n".into()).await?;
+            self.client.send("{\"results\":[\n".into()).await?;
         }
         loop {
             // Before the feed reads, so that nothing is missed in between. The epoch comes first: its change means
@@ -280,15 +243,12 @@ impl LiveFeed {
             }
             match self.wait(&mut epochs, &mut published).await? {
                 WakeReason::Changes => {}
-                WakeReason::Heartbeat => {
-                    let is_events = self.rows.request.feed == FeedMode::EventSource;
-                    self.send(if is_events { "event: heartbeat\ndata: \n\n" } else { "\n" }.into()).await?;
-                }
+                WakeReason::Heartbeat => self.client.send(self.rows.request.feed.heartbeat().into()).await?,
                 WakeReason::End => break,
             }
         }
         let rows = self.rows.clone();
-        self.send(initial_read(move || rows.ending()).await?.into()).await
+        self.client.send(initial_read(move || rows.ending()).await?.into()).await
     }
 
     async fn catch_up(&mut self) -> Result<()> {
@@ -305,7 +265,7 @@ impl LiveFeed {
                 self.idle_since = Instant::now();
             }
             if !batch.is_empty() {
-                self.send(batch.into()).await?;
+                self.client.send(batch.into()).await?;
             }
             if !has_more {
                 return Ok(());
@@ -336,19 +296,7 @@ impl LiveFeed {
                 Some(_) => Ok(WakeReason::Heartbeat),
                 None => Ok(WakeReason::End),
             },
-            () = self.sender.closed() => Err(client_gone()),
+            failure = self.client.left() => Err(failure),
         }
     }
-
-    async fn send(&self, chunk: Bytes) -> Result<()> {
-        let stall_timeout = self.state.config.limits.stall_timeout;
-        match timeout(stall_timeout, self.sender.send(Ok(chunk))).await {
-            Ok(Ok(())) => Ok(()),
-            _ => Err(client_gone()),
-        }
-    }
-}
-
-fn client_gone() -> Failure {
-    Failure::internal("the client disconnected")
 }

@@ -1,8 +1,8 @@
-//! Which routes virtual databases have, and what of a virtual database each is about.
+//! The routes that virtual databases have, and the part of a virtual database that each is about.
 
 use crate::auth::Route;
 
-/// What a route is about if the database is virtual.
+/// The part of a virtual database that a route is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VirtualUse {
     /// The handler finds the shards itself.
@@ -17,7 +17,7 @@ pub(crate) enum VirtualUse {
     Unsupported,
 }
 
-/// What a route is about if the database is virtual. Routes are unsupported unless they are named here.
+/// The part of a virtual database that a route is about. Routes are unsupported unless they are named here.
 pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
     match (route.method.as_str(), route.path) {
         ("PUT" | "DELETE", "/{db}") => VirtualUse::Whole,

@@ -68,7 +68,7 @@ pub(crate) struct OpenVirtual {
     epoch: watch::Sender<u64>,
 }
 
-/// A virtual database as a request uses it: no document changes its shard meanwhile.
+/// A virtual database as a request uses it: no document changes its shard as long as it exists.
 pub(crate) struct EnteredVirtual {
     pub(crate) open: Arc<OpenVirtual>,
     layout: Arc<Layout>,

@@ -1,7 +1,7 @@
 //! Moves of buckets between the shards of a virtual database, while requests are served.
 //!
 //! A move runs in the background, step by step, and continues after a restart. For the steps that change which shard
-//! has a document it takes the fence. Requests that come meanwhile wait, so it waits only briefly for those that run,
+//! has a document it takes the fence. New requests wait for them, so it waits only briefly for those that run,
 //! and otherwise copies what was written since, and tries again.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const READS_WAIT: Duration = Duration::from_secs(60);
 /// The references to a shard's database that are no request: that of the directory, and the caller's.
 const SLOT_COUNT: usize = 2;
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MoveRequest {
     /// Half of a shard's buckets, to a new shard.
@@ -233,7 +233,7 @@ impl VirtualDatabases {
         Ok(())
     }
 
-    /// Takes a move back that has not given its buckets away.
+    /// Cancels a move whose buckets still belong to their former shard.
     ///
     /// # Errors
     /// 404 if there is no move; 409 if it is too late.
