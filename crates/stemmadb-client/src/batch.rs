@@ -1,7 +1,7 @@
 //! Batches: reads, checks and edits in one transaction and one round trip.
 
 use stemmadb::{Document, Edit, Object, Query, Result, Revision, Selector, Value};
-use stemmadb_wire::Operation;
+use stemmadb_wire::{Operation, Repetition};
 
 use crate::convert::{document_or_null, edit_value, group_of, missing_field, object, revision_of};
 use crate::database::RemoteDatabase;
@@ -34,11 +34,13 @@ use crate::database::RemoteDatabase;
 pub struct Batch {
     database: RemoteDatabase,
     steps: Vec<Object>,
+    /// Whether a step writes.
+    writes: bool,
 }
 
 impl Batch {
     pub(crate) fn new(database: RemoteDatabase) -> Self {
-        Batch { database, steps: Vec::new() }
+        Batch { database, steps: Vec::new(), writes: false }
     }
 
     fn step<const N: usize>(mut self, op: &str, arguments: [(&str, Value); N]) -> Self {
@@ -105,6 +107,7 @@ impl Batch {
         if let Value::Object(step) = edit_value(edit)? {
             self.steps.push(step);
         }
+        self.writes = true;
         Ok(self)
     }
 
@@ -133,7 +136,10 @@ impl Batch {
         let steps: Vec<Value> = self.steps.into_iter().map(Value::Object).collect();
         let count = steps.len();
         let arguments = self.database.durable(object([("steps", steps.into())]));
-        match self.database.request(Operation::Batch, &arguments)? {
+        let repetition = if self.writes { Repetition::Keyed } else { Repetition::Safe };
+        let RemoteDatabase { shared, name, .. } = &self.database;
+        let (_, reply) = shared.call_repeatedly(Operation::Batch, repetition, name, &arguments)?;
+        match reply.into_item()?.into_value()? {
             Value::Array(results) if results.len() == count => Ok(BatchResults { database: self.database, results }),
             _ => Err(missing_field("results")),
         }

@@ -7,13 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use stemmadb::{Error, Result};
-use stemmadb_wire::SharedPolling;
 
+use crate::answer_wait::{AnswerWait, Expected};
 use crate::options::{ClientOptions, TlsTrust};
 use crate::url::Address;
 
@@ -32,6 +33,18 @@ impl Socket {
         };
         Ok(received?.0)
     }
+
+    /// Sleeps until bytes arrive, at most for `time`.
+    fn sleep(&self, time: Duration) -> io::Result<()> {
+        let events = match self {
+            Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
+            #[cfg(unix)]
+            Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
+        };
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        poll(&mut [events], Some(&time))?;
+        Ok(())
+    }
 }
 
 /// A connected byte stream.
@@ -41,7 +54,7 @@ pub(crate) struct ByteStream {
     /// Bytes that were received and not decrypted yet.
     received: Vec<u8>,
     read_timeout: Option<Duration>,
-    polling: SharedPolling,
+    wait: AnswerWait,
 }
 
 /// The bytes read from the network at once, if they have to be decrypted.
@@ -105,8 +118,8 @@ impl ByteStream {
     }
 
     fn new(socket: Socket, tls: Option<Box<ClientConnection>>, options: &ClientOptions) -> Self {
-        let polling = SharedPolling::new(options.poll_time);
-        ByteStream { socket, tls, received: Vec::new(), read_timeout: None, polling }
+        let wait = AnswerWait::new(options.poll_time);
+        ByteStream { socket, tls, received: Vec::new(), read_timeout: None, wait }
     }
 
     /// The end of a pair of sockets, whose other end is carried to the server.
@@ -130,6 +143,11 @@ impl ByteStream {
                 Socket::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),
             };
         })
+    }
+
+    /// Says what is received next. To be called when the request was sent.
+    pub(crate) fn expect(&mut self, expected: Expected) {
+        self.wait.expect(expected);
     }
 
     /// Sets how long sends may make no progress.
@@ -220,11 +238,13 @@ impl ByteStream {
         }
     }
 
-    /// Polls for a short time, then sleeps until bytes arrive or the deadline passes. Returns bytes that are there
-    /// already also after the deadline.
+    /// Polls when bytes are likely to arrive, then sleeps until some do or the deadline passes. Returns bytes that are
+    /// there already also after the deadline.
     fn receive_until(&mut self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
         let socket = &self.socket;
-        if let Some(result) = self.polling.poll(|| socket.receive(buffer, RecvFlags::DONTWAIT)) {
+        let sleep = |time: Duration| socket.sleep(time.min(deadline.saturating_duration_since(Instant::now())));
+        let received = self.wait.poll(sleep, || socket.receive(buffer, RecvFlags::DONTWAIT));
+        if let Some(result) = received {
             return result;
         }
         loop {
@@ -242,7 +262,7 @@ impl ByteStream {
                 }
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
                 result => {
-                    self.polling.note_received();
+                    self.wait.note_received();
                     return result;
                 }
             }

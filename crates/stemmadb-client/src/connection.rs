@@ -9,6 +9,7 @@ use stemmadb_wire::{
     Operation, Reply, Request, VERSION, Welcome, WriteKey, error_from_value, write_frame,
 };
 
+use crate::answer_wait::Expected;
 use crate::convert::missing_field;
 use crate::options::ClientOptions;
 use crate::transport::{Connector, Transport};
@@ -210,6 +211,11 @@ impl Connection {
         }
         self.used = Instant::now();
         result
+    }
+
+    /// Says what the next answer is one of, which decides how it is waited for.
+    pub(crate) fn expect(&mut self, expected: Expected) {
+        self.transport.expect(expected);
     }
 
     /// Waits for the next frame of a request. `None`: the server shows that it lives.

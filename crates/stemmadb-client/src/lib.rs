@@ -26,6 +26,7 @@
 //! which the server applies them once. A call uses a connection alone, so the calling thread itself waits for the
 //! answer; several threads use several connections of a pool.
 
+mod answer_wait;
 mod any;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;

@@ -87,7 +87,8 @@ impl ClientOptions {
 
     /// How long a thread polls for an answer before it sleeps. Polling saves the time that waking a thread takes, and
     /// occupies a processor meanwhile, so no thread polls while more connections are busy than half of the processors.
-    /// By default 200 microseconds, which covers a durable write on a fast disk; zero for never.
+    /// A write takes as long as the disk, so its answer is slept for first, until shortly before its usual time.
+    /// By default 200 microseconds; zero for never.
     #[must_use]
     pub fn poll_time(mut self, time: Duration) -> Self {
         self.poll_time = time;

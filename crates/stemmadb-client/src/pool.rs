@@ -8,6 +8,7 @@ use stemmadb::remote::DocumentFactory;
 use stemmadb::{Error, Result, Value};
 use stemmadb_wire::{Item, Operation, Repetition, Reply, WriteKey};
 
+use crate::answer_wait::Expected;
 use crate::connection::{Answer, Cancelling, Connection, Failure, Lane};
 use crate::convert::missing_field;
 use crate::database::RemoteDatabase;
@@ -245,8 +246,20 @@ impl Shared {
         database: &str,
         arguments: &Value,
     ) -> Result<(Vec<Item>, Reply)> {
-        let has_key = operation.repetition() == Repetition::Keyed && self.options.idempotent_writes;
-        let is_repeatable = has_key || operation.repetition() == Repetition::Safe;
+        self.call_repeatedly(operation, operation.repetition(), database, arguments)
+    }
+
+    /// As [`Shared::call_rows`], for an operation whose arguments decide how it may be repeated.
+    pub(crate) fn call_repeatedly(
+        &self,
+        operation: Operation,
+        repetition: Repetition,
+        database: &str,
+        arguments: &Value,
+    ) -> Result<(Vec<Item>, Reply)> {
+        let has_key = repetition == Repetition::Keyed && self.options.idempotent_writes;
+        let is_repeatable = has_key || repetition == Repetition::Safe;
+        let expected = if repetition == Repetition::Safe { Expected::Read } else { Expected::Write };
         let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
         // A write keeps its key, and so its lane, when it is repeated.
         let mut lane: Option<Lane> = None;
@@ -256,6 +269,7 @@ impl Shared {
                     let key = has_key.then(|| write_key(&mut connection, &mut lane));
                     let sent = connection.queue(operation, database, key, arguments).and_then(|id| {
                         connection.flush()?;
+                        connection.expect(expected);
                         connection.result(id, deadline)
                     });
                     match sent {

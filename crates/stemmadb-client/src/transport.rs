@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustls::ClientConfig;
 use stemmadb::Result;
 
+use crate::answer_wait::Expected;
 use crate::byte_stream::{ByteStream, tls_config};
 use crate::options::{ClientOptions, TlsTrust};
 #[cfg(all(unix, feature = "quic"))]
@@ -73,6 +74,11 @@ impl Transport {
     /// Returns a function that closes the connection from another thread.
     pub(crate) fn closer(&self) -> io::Result<impl Fn() + Send + Sync + 'static> {
         self.stream.closer()
+    }
+
+    /// Says what is received next.
+    pub(crate) fn expect(&mut self, expected: Expected) {
+        self.stream.expect(expected);
     }
 
     /// Sends all bytes.

@@ -121,11 +121,31 @@ impl SharedPolling {
         }
     }
 
+    /// A further one for the same connection, for reads with other chances of success.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        SharedPolling { polling: Polling::new(self.polling.time), connection: self.connection }
+    }
+
     /// Polls with `read`, which returns `WouldBlock` while there is nothing. Returns its result, or `None` if the time
     /// is over, or it should sleep at once. To be called once for each read.
     pub fn poll(&mut self, read: impl FnMut() -> io::Result<usize>) -> Option<io::Result<usize>> {
+        self.poll_after(|| Ok(()), read)
+    }
+
+    /// As [`SharedPolling::poll`]; before it polls, it calls `sleep`, which returns when something is likely to arrive.
+    pub fn poll_after(
+        &mut self,
+        sleep: impl FnOnce() -> io::Result<()>,
+        read: impl FnMut() -> io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
         if !self.polling.is_due() || self.others_active() >= polling_max() {
             return None;
+        }
+        match sleep() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
+            Err(error) => return Some(Err(error)),
+            Ok(()) => {}
         }
         let is_allowed = POLLING.fetch_add(1, Ordering::Relaxed) < polling_max();
         let result = if is_allowed { self.polling.poll(read) } else { None };

@@ -20,7 +20,7 @@ use stemmadb_wire::{
 
 use super::call::Call;
 use super::failure::{Result, WireError};
-use super::record::record;
+use super::record::FinishedOperation;
 use super::running::Running;
 use super::server::WireServer;
 use super::transport::Transport;
@@ -191,21 +191,30 @@ impl Connection {
             let Some(server) = self.server.upgrade() else { break };
             self.role.lock().busy_since = Some(Instant::now());
             server.monitor.note_request();
-            unsent.extend(self.execute(&server, request, number));
+            let (last_frame, finished) = self.execute(&server, request, number);
+            unsent.extend(last_frame);
             let is_stopping = server.is_stopping.load(Ordering::SeqCst);
             if is_stopping || unsent.len() > UNSENT_BYTES_MAX || !self.reads_a_document_next() {
                 self.send(&std::mem::take(&mut unsent)).ok();
             }
-            let mut role = self.role.lock();
-            if role.number != number {
+            let is_reader = {
+                let mut role = self.role.lock();
+                let is_reader = role.number == number;
+                if is_reader {
+                    role.busy_since = None;
+                }
+                is_reader
+            };
+            if !is_reader {
                 // Another thread reads now.
-                drop(role);
                 self.send(&unsent).ok();
-                return;
             }
-            role.busy_since = None;
-            if is_stopping {
-                break;
+            // After the answer, so that the client does not wait for it.
+            finished.log(&server, self);
+            match (is_reader, is_stopping) {
+                (false, _) => return,
+                (true, true) => break,
+                (true, false) => {}
             }
         }
         self.end();
@@ -361,8 +370,13 @@ impl Connection {
         Some(())
     }
 
-    /// Executes a request; returns its last frame.
-    fn execute(self: &Arc<Self>, server: &Arc<WireServer>, request: ReadRequest, role: u64) -> Vec<u8> {
+    /// Executes a request; returns its last frame, and what is logged of it.
+    fn execute(
+        self: &Arc<Self>,
+        server: &Arc<WireServer>,
+        request: ReadRequest,
+        role: u64,
+    ) -> (Vec<u8>, FinishedOperation) {
         let running = Arc::new(Running::new());
         let is_new = self.running.lock().insert(request.id, running.clone()).is_none();
         let (operation, started) = (request.payload.first().map(|code| Operation::from_code(*code)), Instant::now());
@@ -382,8 +396,11 @@ impl Connection {
             ErrorKind::Stopped if is_stopping => Error::closed("the server is stopping"),
             _ => error,
         });
-        record(server, self, operation.and_then(Result::ok), outcome.as_ref().err(), started);
-        outcome.unwrap_or_else(|error| self.error_frame(request.id, &error))
+        let (last_frame, error) = match outcome {
+            Ok(last_frame) => (last_frame, None),
+            Err(error) => (self.error_frame(request.id, &error), Some(error)),
+        };
+        (last_frame, FinishedOperation::note(server, operation.and_then(Result::ok), error, started))
     }
 
     /// Whether the next request has arrived and reads one document: then its answer can be sent with those before.

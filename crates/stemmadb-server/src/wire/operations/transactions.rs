@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use stemmadb::{
-    Aggregation, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Value, all_of, field,
+    Aggregation, Document, DocumentId, Edit, Error, Find, Object, Patch, Query, Revision, Selector, Snapshot, Value,
+    all_of, field,
 };
 
 use super::super::call::{Call, revision};
@@ -12,9 +13,10 @@ use super::super::lanes::{self, Lanes};
 use super::super::rights::RightsOf;
 use super::super::rows::{document_value, group_value};
 use super::edits::{open, parse_edit, parse_patch};
-use crate::auth::Restriction;
+use crate::auth::{Restriction, narrowed, readable};
 use crate::directory::ServedDatabase;
 use crate::documents::COUNT_MAX;
+use crate::error::library_error;
 use crate::writes::{Editing, WriteOptions, edit_optimistically};
 
 /// The most documents that the steps of a batch return: they are stored with the batch's write key.
@@ -61,7 +63,7 @@ pub(super) fn transact(call: &Call<'_>) -> Result<Vec<u8>> {
     let (served, options) = open(call, RightsOf::Transact, None, &edits)?;
     let checks = call.list("checks")?.iter().map(Check::parse).collect::<Result<Vec<_>>>()?;
     once(call, &served, &options, options.validator.restriction.as_ref(), |editing| {
-        checks.iter().try_for_each(|check| check.evaluate(editing))?;
+        checks.iter().try_for_each(|check| check.evaluate(&mut Ground::Transaction(editing)))?;
         let revision = |edit: &Edit| Ok(Value::from(editing.edit(edit.clone())?.to_string()));
         edits.iter().map(revision).collect()
     })
@@ -112,17 +114,61 @@ pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
     if steps.iter().any(Step::writes) {
         // The user may be allowed to write fewer documents than to read.
         let options = call.write_options(call.restriction(RightsOf::Transact, None)?);
-        return once(call, &served, &options, readable, |editing| run_steps(call, editing, &steps));
+        return once(call, &served, &options, readable, |editing| {
+            run_steps(call, &mut Ground::Transaction(editing), &steps)
+        });
     }
-    let options = call.write_options(None);
-    let result = edit_optimistically(&served, &options, readable, |editing| run_steps(call, editing, &steps))?;
-    Ok(call.reply(&result))
+    let mut ground = Ground::Snapshot(served.database().snapshot()?, readable);
+    Ok(call.reply(&run_steps(call, &mut ground, &steps)?))
 }
 
-fn run_steps(call: &Call<'_>, editing: &mut Editing<'_, '_>, steps: &[Step<'_>]) -> LibraryResult<Value> {
+/// What the steps of a batch read, and perhaps write.
+enum Ground<'e, 'a, 'b> {
+    Transaction(&'e mut Editing<'a, 'b>),
+    /// For steps that only read: nothing has to be remembered of what they read. With the documents that the user may
+    /// read.
+    Snapshot(Snapshot, Option<&'e Restriction>),
+}
+
+impl Ground<'_, '_, '_> {
+    fn get(&mut self, id: &str) -> LibraryResult<Option<Document>> {
+        match self {
+            Ground::Transaction(editing) => editing.get(id),
+            Ground::Snapshot(snapshot, restriction) => {
+                readable(*restriction, snapshot.get(id)?).map_err(|failure| library_error(&failure))
+            }
+        }
+    }
+
+    fn find(&mut self, query: Query) -> LibraryResult<Find> {
+        match self {
+            Ground::Transaction(editing) => editing.find(query),
+            Ground::Snapshot(snapshot, restriction) => Ok(snapshot.find(narrowed(*restriction, query))),
+        }
+    }
+
+    fn aggregate(&mut self, aggregation: Aggregation) -> LibraryResult<Vec<(Value, Object)>> {
+        match self {
+            Ground::Transaction(editing) => editing.aggregate(aggregation),
+            Ground::Snapshot(snapshot, None) => aggregation.rows(snapshot),
+            Ground::Snapshot(snapshot, Some(restriction)) => {
+                aggregation.narrowed(restriction.selector()).rows(snapshot)
+            }
+        }
+    }
+
+    fn edit(&mut self, edit: Edit) -> LibraryResult<Revision> {
+        match self {
+            Ground::Transaction(editing) => editing.edit(edit),
+            Ground::Snapshot(..) => Err(Error::internal("a batch that only reads has a step that writes")),
+        }
+    }
+}
+
+fn run_steps(call: &Call<'_>, ground: &mut Ground<'_, '_, '_>, steps: &[Step<'_>]) -> LibraryResult<Value> {
     let (mut results, mut rows_left) = (Vec::with_capacity(steps.len()), BATCH_ROWS_MAX);
     for (at, step) in steps.iter().enumerate() {
-        let result = step.run(call, editing, &results, &mut rows_left);
+        let result = step.run(call, ground, &results, &mut rows_left);
         results.push(result.map_err(|error| error.within(format!("step {at}")))?);
     }
     Ok(Value::Array(results))
@@ -174,7 +220,7 @@ impl<'a> Step<'a> {
     fn run(
         &self,
         call: &Call<'_>,
-        editing: &mut Editing<'_, '_>,
+        ground: &mut Ground<'_, '_, '_>,
         results: &[Value],
         rows_left: &mut u64,
     ) -> LibraryResult<Value> {
@@ -198,7 +244,7 @@ impl<'a> Step<'a> {
         match self.op {
             "get" => {
                 let id = arguments.get("id").and_then(Value::as_str);
-                document(editing.get(id.ok_or_else(|| Error::invalid("the argument `id` is no string"))?)?)
+                document(ground.get(id.ok_or_else(|| Error::invalid("the argument `id` is no string"))?)?)
             }
             "get_many" => {
                 let ids = arguments.get("ids").and_then(Value::as_array);
@@ -207,35 +253,35 @@ impl<'a> Step<'a> {
                 for id in ids {
                     take_row()?;
                     let id = id.as_str().ok_or_else(|| Error::invalid("`ids` is an array of strings"))?;
-                    rows.push(document(editing.get(id)?)?);
+                    rows.push(document(ground.get(id)?)?);
                 }
                 Ok(Value::Array(rows))
             }
             "find" => {
                 let mut rows = Vec::new();
-                for found in editing.find(query()?)?.run()? {
+                for found in ground.find(query()?)?.run()? {
                     take_row()?;
                     rows.push(document(Some(found?))?);
                 }
                 Ok(Value::Array(rows))
             }
-            "count" => Ok(editing.find(query()?)?.count()?.into()),
+            "count" => Ok(ground.find(query()?)?.count()?.into()),
             "aggregate" => {
                 let aggregation = arguments.get("aggregation");
                 let aggregation = aggregation.ok_or_else(|| Error::invalid("the argument `aggregation` is missing"))?;
                 let aggregation = Aggregation::parse(aggregation)?.cancelled_by(&call.running.cancellation);
-                let groups = editing.aggregate(aggregation)?;
+                let groups = ground.aggregate(aggregation)?;
                 let rows = groups.into_iter().map(|group| take_row().map(|()| group_value(group)));
                 rows.collect()
             }
-            "check" => Check::parse(&arguments).map_err(wire)?.evaluate(editing).map(|()| Value::Null),
-            "require" => self.require(editing, &arguments, results).map(|()| Value::Null),
-            _ => Ok(editing.edit(parse_edit(&arguments).map_err(wire)?)?.to_string().into()),
+            "check" => Check::parse(&arguments).map_err(wire)?.evaluate(ground).map(|()| Value::Null),
+            "require" => self.require(ground, &arguments, results).map(|()| Value::Null),
+            _ => Ok(ground.edit(parse_edit(&arguments).map_err(wire)?)?.to_string().into()),
         }
     }
 
     /// Requires that the document that an earlier step read matches a selector.
-    fn require(&self, editing: &mut Editing<'_, '_>, arguments: &Value, results: &[Value]) -> LibraryResult<()> {
+    fn require(&self, ground: &mut Ground<'_, '_, '_>, arguments: &Value, results: &[Value]) -> LibraryResult<()> {
         let malformed = || Error::invalid("`require` has `of`, the number of an earlier step, and a `selector`");
         let of = arguments.get("of").and_then(Value::as_u64).and_then(|of| usize::try_from(of).ok());
         let read = of.and_then(|of| results.get(of)).ok_or_else(malformed)?;
@@ -243,7 +289,7 @@ impl<'a> Step<'a> {
         let Some(id) = read.get("id").and_then(Value::as_str) else {
             return Err(Error::conflict("there is no document that could meet the requirement"));
         };
-        match editing.find(Query::new(all_of([field("_id").eq(id), selector])))?.count()? {
+        match ground.find(Query::new(all_of([field("_id").eq(id), selector])))?.count()? {
             0 => Err(Error::conflict(format!("document `{id}` does not meet the requirement"))),
             _ => Ok(()),
         }
@@ -294,11 +340,11 @@ impl Check {
         Ok(Check::Rows(query, rows))
     }
 
-    fn evaluate(&self, editing: &mut Editing<'_, '_>) -> LibraryResult<()> {
+    fn evaluate(&self, ground: &mut Ground<'_, '_, '_>) -> LibraryResult<()> {
         let failed = |message: String| Error::conflict(message).with_hint("read again, then decide again");
         match self {
             Check::Revision(id, expected) => {
-                let current = editing.get(id.as_str())?.map(|document| *document.revision());
+                let current = ground.get(id.as_str())?.map(|document| *document.revision());
                 match current == *expected {
                     true => Ok(()),
                     false => Err(failed(format!("document `{id}` changed since it was read"))),
@@ -306,7 +352,7 @@ impl Check {
             }
             Check::Count(query, expected) => {
                 let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
-                let count = editing.find(query)?.count()?;
+                let count = ground.find(query)?.count()?;
                 match count == *expected {
                     true => Ok(()),
                     false => Err(failed(format!("{count} documents match, not {expected}"))),
@@ -315,7 +361,7 @@ impl Check {
             Check::Rows(query, expected) => {
                 let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
                 let row = |document: stemmadb::Document| (document.id().to_string(), document.revision().to_string());
-                let found = editing.find(query.limit(expected.len() as u64 + 1))?.run()?;
+                let found = ground.find(query.limit(expected.len() as u64 + 1))?.run()?;
                 let mut found = found.map(|document| document.map(row)).collect::<stemmadb::Result<Vec<_>>>()?;
                 found.sort_unstable();
                 match found == *expected {
