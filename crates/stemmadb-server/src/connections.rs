@@ -88,27 +88,46 @@ pub(crate) async fn next_chunk(stream: &tokio::net::unix::OwnedReadHalf, bytes_m
 
 /// The requests of a connection that are under way, and since when there are none.
 #[derive(Default)]
-pub(crate) struct Activity(Mutex<(usize, Option<Instant>)>);
+pub(crate) struct Activity {
+    running: Mutex<(usize, Option<Instant>)>,
+    /// What is done once the answers are sent; none if the connection does not say when they are.
+    after_answers: Option<Mutex<Vec<AfterAnswer>>>,
+}
 
-/// A request that is under way, until the last byte of its response is sent.
+/// Work for which the client need not wait.
+type AfterAnswer = Box<dyn FnOnce() + Send>;
+
+/// A request that is under way, until the last byte of its response is ready to be sent.
 pub(crate) struct RunningRequest(Arc<Activity>);
 
 impl Activity {
+    /// For a connection that calls [`Activity::note_sent`].
+    pub(crate) fn noting_what_is_sent() -> Self {
+        Activity { after_answers: Some(Mutex::default()), ..Activity::default() }
+    }
+
     pub(crate) fn begin(self: &Arc<Self>) -> RunningRequest {
-        self.0.lock().0 += 1;
+        self.running.lock().0 += 1;
         RunningRequest(self.clone())
+    }
+
+    /// Does what was put off until the answers were sent.
+    pub(crate) fn note_sent(&self) {
+        let Some(after_answers) = &self.after_answers else { return };
+        let put_off = std::mem::take(&mut *after_answers.lock());
+        put_off.into_iter().for_each(|work| work());
     }
 
     /// Whether no request is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.0.lock().0 == 0
+        self.running.lock().0 == 0
     }
 
     /// Returns once there was no request for `time`.
     pub(crate) async fn idle_for(&self, time: Duration) {
         let begun = Instant::now();
         loop {
-            let (running, since) = *self.0.lock();
+            let (running, since) = *self.running.lock();
             let end = since.unwrap_or(begun) + time;
             match (running, end.checked_duration_since(Instant::now())) {
                 (0, None) => return,
@@ -119,9 +138,47 @@ impl Activity {
     }
 }
 
+impl RunningRequest {
+    /// Ends the request; `work` is done once its answer is sent, so that the client does not wait for it.
+    pub(crate) fn end_with(self, work: impl FnOnce() + Send + 'static) {
+        match &self.0.after_answers {
+            Some(after_answers) => after_answers.lock().push(Box::new(work)),
+            None => work(),
+        }
+    }
+}
+
 impl Drop for RunningRequest {
     fn drop(&mut self) {
-        let mut activity = self.0.0.lock();
-        *activity = (activity.0 - 1, Some(Instant::now()));
+        let mut running = self.0.running.lock();
+        *running = (running.0 - 1, Some(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn work_is_put_off_until_the_answer_is_sent() {
+        let done = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let done = done.clone();
+            move || {
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let activity = Arc::new(Activity::noting_what_is_sent());
+        activity.begin().end_with(count());
+        assert!(activity.is_idle(), "the request is over");
+        assert_eq!(done.load(Ordering::SeqCst), 0);
+        activity.note_sent();
+        activity.note_sent();
+        assert_eq!(done.load(Ordering::SeqCst), 1);
+        // A connection that does not say when answers are sent puts nothing off.
+        Arc::<Activity>::default().begin().end_with(count());
+        assert_eq!(done.load(Ordering::SeqCst), 2);
     }
 }

@@ -420,7 +420,7 @@ async fn accept(
             let Ok(stream) = adopt(stream) else { return };
             match tls {
                 None => {
-                    let activity = Arc::<Activity>::default();
+                    let activity = Arc::new(Activity::noting_what_is_sent());
                     let stream = PolledStream::new(stream, state.clone(), activity.clone());
                     drive_connection(connection(stream, peer, slot, &state, activity), stopped).await;
                 }

@@ -93,8 +93,10 @@ impl RequestRecord {
         let response = answer.into_response();
         self.status = response.status().as_u16();
         self.metrics.note(self.route, &self.method, self.status, self.started.elapsed());
-        response
-            .map(|body| RecordedBody { body: with_read_timeout(body, timeout, self.reservation.clone()), record: self })
+        response.map(|body| RecordedBody {
+            body: with_read_timeout(body, timeout, self.reservation.clone()),
+            record: Some(self),
+        })
     }
 
     /// Writes the log line and reports the span.
@@ -132,10 +134,21 @@ impl Drop for RequestRecord {
     }
 }
 
-/// A response body that records how many bytes were sent, and logs the request when it is dropped.
+/// A response body that records how many bytes were sent, and logs the request after it is dropped.
 pub(crate) struct RecordedBody {
     body: Body,
-    record: RequestRecord,
+    /// None once it is dropped.
+    record: Option<RequestRecord>,
+}
+
+impl Drop for RecordedBody {
+    fn drop(&mut self) {
+        let Some(mut record) = self.record.take() else { return };
+        if let Some(running) = record.running.take() {
+            record.reservation = None;
+            running.end_with(move || drop(record));
+        }
+    }
 }
 
 impl hyper::body::Body for RecordedBody {
@@ -148,12 +161,11 @@ impl hyper::body::Body for RecordedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(context);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                this.record.byte_count += frame.data_ref().map_or(0, |data| data.len() as u64);
+        if let (Poll::Ready(Some(result)), Some(record)) = (&polled, &mut this.record) {
+            match result {
+                Ok(frame) => record.byte_count += frame.data_ref().map_or(0, |data| data.len() as u64),
+                Err(error) => record.cut = Some(error.to_string()),
             }
-            Poll::Ready(Some(Err(error))) => this.record.cut = Some(error.to_string()),
-            _ => {}
         }
         polled
     }

@@ -43,9 +43,17 @@ impl PolledStream {
     }
 }
 
+impl Drop for PolledStream {
+    fn drop(&mut self) {
+        self.activity.note_sent();
+    }
+}
+
 impl AsyncRead for PolledStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // What was written before was sent.
+        this.activity.note_sent();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         if read.is_ready() {
             this.polling.note_received();
