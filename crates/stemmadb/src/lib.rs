@@ -127,8 +127,9 @@ pub mod remote {
 /// Rows and options of views, and views whose functions are given at run time.
 pub mod views {
     pub use crate::view::{
-        EmittedRows, Groups, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow, ProgramRows, ProgramView,
-        RowBound, RowChoice, Stats, ViewInfo, ViewProgram, ViewRow, ViewRows, ViewSession,
+        EmittedRows, Groups, MergedGroups, MergedQuery, MergedRows, ProgramGroups, ProgramQuery, ProgramReducer,
+        ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, Stats, ViewInfo, ViewProgram, ViewRow, ViewRows,
+        ViewSession,
     };
 }
 

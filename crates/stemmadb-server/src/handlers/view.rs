@@ -4,29 +4,33 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header::ETAG;
-use stemmadb::views::{ProgramGroups, ProgramRow, ProgramRows, ProgramView};
-use stemmadb::{Document, Sequence, Snapshot, Value};
+use stemmadb::views::{ProgramGroups, ProgramRows, ProgramView};
+use stemmadb::{Sequence, Value};
 
 use super::document::has_etag;
 use super::list::ListRows;
 use super::row_parameters::Precedence;
 use super::view_query::ViewQuery;
-use super::view_update;
+use super::view_rows::{
+    OwnRows, RowDocument, ViewRows, print_group, print_row, write_begin, write_end, write_groups, write_readable_rows,
+    write_reduction, write_rows,
+};
+use super::{view_update, virtual_view};
 use crate::app::Call;
 use crate::auth::Restriction;
 use crate::config::Limits;
-use crate::design::{self, DesignView, OVERFLOW, view_failure};
+use crate::design::{self, DesignView, view_failure};
 use crate::directory::ServedDatabase;
-use crate::documents::{DocumentPrinter, ShowOptions, is_readable, parse_show_options};
+use crate::documents::{ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed, write_string};
+use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed};
 use crate::metrics::QueryTimer;
 
 /// An opened view of a design document.
 pub(super) struct OpenedView {
     pub(super) served: Arc<ServedDatabase>,
     pub(super) view: ProgramView,
-    can_reduce: bool,
+    pub(super) can_reduce: bool,
     is_partitioned: bool,
     pub(super) program: Arc<DesignView>,
 }
@@ -35,6 +39,12 @@ impl OpenedView {
     /// Whether the view must be updated before this query.
     pub(super) fn is_behind(&self, query: &ViewQuery) -> Result<bool> {
         Ok(query.needs_update() && !self.view.is_current()?)
+    }
+
+    /// What a result depends on besides the request: the database, the functions, and the sequences of the rows and of
+    /// the included documents.
+    pub(super) fn state(&self, (rows, documents): (Sequence, Sequence)) -> String {
+        format!("{} {} {rows} {documents}", self.served.instance_id(), self.program.signature())
     }
 }
 
@@ -58,7 +68,17 @@ pub(super) fn open_view(
 ) -> Result<OpenedView> {
     let snapshot = served.database().snapshot()?;
     let value = design::open(&snapshot, design)?.value()?;
-    let program = Arc::new(DesignView::new(&served, scripts, &value, view)?);
+    open_view_of(served, scripts, &value, view)
+}
+
+/// Opens a view of a design document, which may be in another shard than the rows. Blocks.
+pub(super) fn open_view_of(
+    served: Arc<ServedDatabase>,
+    scripts: &Arc<crate::script::Scripts>,
+    design: &Value,
+    view: &str,
+) -> Result<OpenedView> {
+    let program = Arc::new(DesignView::new(&served, scripts, design, view)?);
     let can_reduce = stemmadb::views::ViewProgram::reducer(&*program) != stemmadb::views::ProgramReducer::None;
     let is_partitioned = stemmadb::views::ViewProgram::is_partitioned(&*program);
     let view = served.database().views().open_program(program.clone())?;
@@ -84,6 +104,9 @@ async fn view_path(call: &Call) -> Result<ViewPath> {
 
 /// `GET /{db}/_design/{ddoc}/_view/{view}`, `POST` the same
 pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
+    if call.virtual_database.is_some() {
+        return virtual_view::get(call).await;
+    }
     let body = call.json_if_any().await?;
     let query = ViewQuery::parse(&call.query, body.as_ref(), Precedence::QueryString)?;
     let show = parse_show_options(&call.query)?;
@@ -114,7 +137,7 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
             limit.check(updated.await)?
         }
     };
-    let etag = etag(&opened, &result, &call, body.as_ref());
+    let etag = etag(&opened.state(result.sequences()), &call, body.as_ref());
     if call.header("if-none-match").is_some_and(|tags| has_etag(tags, &etag)) {
         return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
     }
@@ -129,23 +152,28 @@ pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
 
 /// The entity tag of a result: a hash of everything that it depends on, which is the request, the view's functions and
 /// the state of the database.
-fn etag(opened: &OpenedView, result: &ViewResult, call: &Call, body: Option<&Value>) -> String {
-    let (rows, documents) = result.sequences();
+pub(super) fn etag(state: &str, call: &Call, body: Option<&Value>) -> String {
     let uri = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
     let body = body.map(Value::to_json).unwrap_or_default();
-    let (instance, signature, restriction) =
-        (opened.served.instance_id(), opened.program.signature(), &call.restriction);
-    let state = format!("{instance} {signature} {rows} {documents}\n{uri}\n{body}\n{restriction:?}");
+    let restriction = &call.restriction;
+    let state = format!("{state}\n{uri}\n{body}\n{restriction:?}");
     format!("\"{}\"", &blake3::hash(state.as_bytes()).to_hex()[..32])
+}
+
+/// The queries of a request with several.
+pub(super) async fn parse_queries(call: &mut Call) -> Result<Vec<ViewQuery>> {
+    let body = call.json().await?;
+    let queries = body.get("queries").and_then(Value::as_array);
+    let queries = queries.ok_or_else(|| Failure::bad_request("POST body must include `queries` parameter."))?;
+    queries.iter().map(|query| ViewQuery::parse(&call.query, Some(query), Precedence::Body)).collect()
 }
 
 /// `POST /{db}/_design/{ddoc}/_view/{view}/queries`
 pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
-    let body = call.json().await?;
-    let queries = body.get("queries").and_then(Value::as_array);
-    let queries = queries.ok_or_else(|| Failure::bad_request("POST body must include `queries` parameter."))?;
-    let parse = |query| ViewQuery::parse(&call.query, Some(query), Precedence::Body);
-    let queries = queries.iter().map(parse).collect::<Result<Vec<_>>>()?;
+    if call.virtual_database.is_some() {
+        return virtual_view::queries(call).await;
+    }
+    let queries = parse_queries(&mut call).await?;
     let show = parse_show_options(&call.query)?;
     let ViewPath { served, scripts, design, view } = view_path(&call).await?;
     let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
@@ -233,237 +261,29 @@ async fn write_result(
     restriction: Option<&Restriction>,
     out: &mut ResponseWriter,
 ) -> Result<u64> {
-    match (result, restriction) {
+    let served = &opened.served;
+    write_begin(query.update_seq.then(|| served.sequence_text(result.sequences().0)), out);
+    let (count, has_rows) = match (result, restriction) {
         (ViewResult::Rows(rows), Some(restriction)) => {
-            write_readable_rows(opened, rows, query, show, restriction, out).await
+            let mut rows = OwnRows { served: served.clone(), rows };
+            (write_readable_rows(&mut rows, query, show, restriction, out).await?, true)
         }
-        (ViewResult::Rows(rows), None) => write_rows(opened, rows, query, show, out).await,
-        (ViewResult::Groups(groups), _) => write_groups(opened, groups, query, out).await,
-        (ViewResult::Reduction(reduction, sequence), _) => {
-            out.buffer.push(b'{');
-            write_sequence(opened, query, sequence, out);
-            out.buffer.extend_from_slice(b"\"rows\":[");
-            let count = u64::from(reduction.is_some());
-            // The single row is subject to `skip` and `limit`.
-            if let Some(value) = reduction.filter(|_| query.skip == 0 && query.limit != Some(0)) {
-                out.buffer.push(b'\n');
-                print_group(&Value::Null, &value, &mut out.buffer);
-            }
-            write_end(opened, count, out)?;
-            Ok(1)
+        (ViewResult::Rows(rows), None) => {
+            let count = write_rows(&mut OwnRows { served: served.clone(), rows }, query, show, out).await?;
+            (count, count > 0)
         }
-    }
-}
-
-/// Ends a result. If the view is defined by paths and has no rows, a warning says which paths lead through arrays.
-fn write_end(opened: &OpenedView, row_count: u64, out: &mut ResponseWriter) -> Result<()> {
-    out.buffer.extend_from_slice(b"\n]");
-    let hints = match row_count {
-        0 => opened.program.hints(&opened.served.database().snapshot()?),
-        _ => Vec::new(),
+        (ViewResult::Groups(groups), _) => {
+            let count = write_groups(groups, out).await?;
+            (count, count > 0)
+        }
+        (ViewResult::Reduction(reduction, _), _) => (1, write_reduction(reduction, query, out)),
     };
-    if !hints.is_empty() {
-        out.buffer.extend_from_slice(b",\n\"warning\":");
-        out.string(&hints.join("; "));
-    }
-    out.buffer.push(b'}');
-    Ok(())
-}
-
-fn write_sequence(opened: &OpenedView, query: &ViewQuery, sequence: Sequence, out: &mut ResponseWriter) {
-    if query.update_seq {
-        out.buffer.extend_from_slice(b"\"update_seq\":");
-        out.string(&opened.served.sequence_text(sequence));
-        out.buffer.push(b',');
-    }
-}
-
-async fn write_rows(
-    opened: &OpenedView,
-    mut rows: ProgramRows,
-    query: &ViewQuery,
-    show: &ShowOptions,
-    out: &mut ResponseWriter,
-) -> Result<u64> {
-    out.buffer.push(b'{');
-    write_sequence(opened, query, rows.sequence(), out);
-    if query.is_sorted {
-        let head = format!("\"total_rows\":{},\"offset\":{},", rows.total(), rows.offset());
-        out.buffer.extend_from_slice(head.as_bytes());
-    }
-    out.buffer.extend_from_slice(b"\"rows\":[");
-    let (mut separator, mut count): (&[u8], u64) = (b"\n", 0);
-    while let Some(row) = rows.next() {
-        let row = row.map_err(view_failure)?;
-        count += 1;
-        out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        print_row(opened, &rows, &row, RowDocument::of(query), show, &mut out.buffer)?;
-        out.flush_if_full().await;
-    }
-    write_end(opened, count, out)?;
+    let hints = match has_rows {
+        true => Vec::new(),
+        false => opened.program.hints(&served.database().snapshot()?),
+    };
+    write_end(&hints, out);
     Ok(count)
-}
-
-/// Writes the rows of documents that the user may read. A row is of its document's current revision: one that was
-/// written after the view was updated is left out, and so is the number of rows of the view.
-async fn write_readable_rows(
-    opened: &OpenedView,
-    mut rows: ProgramRows,
-    query: &ViewQuery,
-    show: &ShowOptions,
-    restriction: &Restriction,
-    out: &mut ResponseWriter,
-) -> Result<u64> {
-    out.buffer.push(b'{');
-    write_sequence(opened, query, rows.sequence(), out);
-    out.buffer.extend_from_slice(b"\"rows\":[");
-    let (mut separator, mut skipped, mut count): (&[u8], u64, u64) = (b"\n", 0, 0);
-    while count < query.limit.unwrap_or(u64::MAX)
-        && let Some(row) = rows.next()
-    {
-        let row = row.map_err(view_failure)?;
-        let document = rows.snapshot().get(&row.id)?.filter(|document| document.sequence() <= rows.sequence());
-        if !document.map_or(Ok(false), |document| restriction.allows(&document))? {
-            continue;
-        }
-        if skipped < query.skip {
-            skipped += 1;
-            continue;
-        }
-        count += 1;
-        out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        let document = RowDocument::of(query).readable(rows.snapshot(), &row, restriction)?;
-        print_row(opened, &rows, &row, document, show, &mut out.buffer)?;
-        out.flush_if_full().await;
-    }
-    out.buffer.extend_from_slice(b"\n]}");
-    Ok(count)
-}
-
-/// The member `doc` of a row.
-#[derive(Clone, Copy)]
-enum RowDocument {
-    /// There is none.
-    Omitted,
-    /// The document, or null if it does not exist.
-    Shown,
-    /// Null, because the user may not read the document.
-    Hidden,
-}
-
-impl RowDocument {
-    fn of(query: &ViewQuery) -> Self {
-        if query.include_docs { RowDocument::Shown } else { RowDocument::Omitted }
-    }
-
-    /// The same, hidden if the user may not read the document that the row links to.
-    fn readable(self, snapshot: &Snapshot, row: &ProgramRow, restriction: &Restriction) -> Result<Self> {
-        let RowDocument::Shown = self else { return Ok(self) };
-        let id = linked_id(row);
-        let branches = snapshot.revisions(id)?;
-        let is_readable = is_readable(snapshot, id, &branches, Some(restriction))?
-            && linked_document(snapshot, row)?.map_or(Ok(false), |document| restriction.allows(&document))?;
-        Ok(if is_readable { RowDocument::Shown } else { RowDocument::Hidden })
-    }
-}
-
-fn print_row(
-    opened: &OpenedView,
-    rows: &ProgramRows,
-    row: &ProgramRow,
-    document: RowDocument,
-    show: &ShowOptions,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    out.extend_from_slice(b"{\"id\":");
-    write_string(out, &row.id);
-    out.extend_from_slice(b",\"key\":");
-    row.key.write_json(out);
-    out.extend_from_slice(b",\"value\":");
-    row.value.write_json(out);
-    match document {
-        RowDocument::Omitted => {}
-        RowDocument::Shown => {
-            out.extend_from_slice(b",\"doc\":");
-            print_document(opened, rows, row, show, out)?;
-        }
-        RowDocument::Hidden => out.extend_from_slice(b",\"doc\":null"),
-    }
-    out.push(b'}');
-    Ok(())
-}
-
-/// The id of a row's document, or of the document that its value links to with `_id`.
-fn linked_id(row: &ProgramRow) -> &str {
-    row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id)
-}
-
-/// The document with [`linked_id`], at the revision that the value names with `_rev`.
-fn linked_document(snapshot: &Snapshot, row: &ProgramRow) -> Result<Option<Document>> {
-    let id = linked_id(row);
-    match row.value.get("_rev").and_then(Value::as_str) {
-        Some(revision) => match crate::documents::parse_revision(revision) {
-            Ok(revision) => Ok(snapshot.get_revision(id, &revision)?),
-            Err(_) => Ok(None),
-        },
-        None => Ok(snapshot.get(id)?),
-    }
-}
-
-/// Prints the document of a row.
-fn print_document(
-    opened: &OpenedView,
-    rows: &ProgramRows,
-    row: &ProgramRow,
-    show: &ShowOptions,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let snapshot = rows.snapshot();
-    match linked_document(snapshot, row)? {
-        Some(document) => DocumentPrinter { served: &opened.served, snapshot, show }.print(&document, out),
-        None => {
-            out.extend_from_slice(b"null");
-            Ok(())
-        }
-    }
-}
-
-async fn write_groups(
-    opened: &OpenedView,
-    groups: ProgramGroups,
-    query: &ViewQuery,
-    out: &mut ResponseWriter,
-) -> Result<u64> {
-    out.buffer.push(b'{');
-    write_sequence(opened, query, groups.sequence(), out);
-    out.buffer.extend_from_slice(b"\"rows\":[");
-    let mut count = 0;
-    for (at, group) in groups.enumerate() {
-        count += 1;
-        let (key, value) = group.map_err(view_failure)?;
-        out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-        print_group(&key, &value, &mut out.buffer);
-        out.flush_if_full().await;
-    }
-    write_end(opened, count, out)?;
-    Ok(count)
-}
-
-fn print_group(key: &Value, value: &Value, out: &mut Vec<u8>) {
-    // As in CouchDB, a reduction that is too large is an error of its row.
-    if let Some(reason) = value.get(OVERFLOW).and_then(Value::as_str) {
-        out.extend_from_slice(b"{\"key\":null,\"error\":");
-        write_string(out, OVERFLOW);
-        out.extend_from_slice(b",\"reason\":");
-        write_string(out, reason);
-        out.push(b'}');
-        return;
-    }
-    out.extend_from_slice(b"{\"key\":");
-    key.write_json(out);
-    out.extend_from_slice(b",\"value\":");
-    value.write_json(out);
-    out.push(b'}');
 }
 
 /// Reads the rows of a view for a list. Blocks.
@@ -479,18 +299,19 @@ pub(super) fn list_rows(
     let opened = open_view(served, scripts, design, view)?;
     let result = ViewResult::read(&opened, &query, None)?;
     let (position, documents) = result.sequences();
-    let state = format!("{} {} {position} {documents}", opened.served.instance_id(), opened.program.signature());
+    let state = opened.state((position, documents));
     let mut list = ListRows { state, ..ListRows::default() };
     if query.update_seq {
         list.head.insert("update_seq", opened.served.sequence_text(position));
     }
     match result {
-        ViewResult::Rows(mut rows) => {
+        ViewResult::Rows(rows) => {
             list.head.insert("total_rows", rows.total());
             list.head.insert("offset", rows.offset());
-            while let Some(row) = rows.next() {
+            let mut rows = OwnRows { served: opened.served.clone(), rows };
+            while let Some(row) = rows.next_row() {
                 let row = row.map_err(view_failure)?;
-                print_row(&opened, &rows, &row, RowDocument::of(&query), show, &mut list.lines)?;
+                print_row(&rows, &row, RowDocument::of(&query), show, &mut list.lines)?;
                 list.end_row()?;
             }
         }
@@ -502,7 +323,7 @@ pub(super) fn list_rows(
             }
         }
         ViewResult::Reduction(reduction, _) => {
-            if let Some(value) = reduction.filter(|_| query.skip == 0 && query.limit != Some(0)) {
+            if let Some(value) = reduction.filter(|_| query.shows_reduction()) {
                 print_group(&Value::Null, &value, &mut list.lines);
                 list.end_row()?;
             }

@@ -1,47 +1,73 @@
 //! Routes of views besides queries: `_info` and `_view_cleanup`.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::Value;
 
-use super::view::open_view;
+use super::view::open_view_of;
 use crate::app::Call;
 use crate::design::{self, PROGRAM_PREFIX, declared_views};
+use crate::directory::ServedDatabase;
 use crate::error::Result;
 use crate::http::{HttpResponse, blocking};
+use crate::script::Scripts;
+
+/// The state of a design document's views in the databases that have the documents.
+#[derive(Default)]
+struct ViewsState {
+    rows: u64,
+    /// The sequence up to which all views include changes, and the number of changes that they lack.
+    sequence: u64,
+    pending: u64,
+    is_updating: bool,
+    signatures: String,
+}
+
+impl ViewsState {
+    /// Adds the state in one database.
+    fn add(&mut self, served: &Arc<ServedDatabase>, scripts: &Arc<Scripts>, design: &Value) -> Result<()> {
+        let newest = served.database().sequence();
+        let (mut sequence, tasks) = (newest, served.database().maintenance().active_tasks());
+        self.signatures.clear();
+        for view in design::view_names(design) {
+            // Skip invalid views: querying them reports the error.
+            let Ok(opened) = open_view_of(served.clone(), scripts, design, &view) else { continue };
+            let info = opened.view.info()?;
+            self.rows += info.row_count;
+            sequence = sequence.min(info.sequence);
+            let signature = opened.program.signature();
+            self.signatures.push_str(signature);
+            self.is_updating |= tasks.iter().any(|task| task.name.strip_prefix(PROGRAM_PREFIX) == Some(signature));
+        }
+        self.sequence += sequence.get();
+        self.pending += newest.get() - sequence.get();
+        Ok(())
+    }
+}
 
 /// `GET /{db}/_design/{ddoc}/_info`
-pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+pub(crate) async fn info(mut call: Call) -> Result<HttpResponse> {
+    let databases = call.open_databases().await?;
     let scripts = call.state.scripts.clone();
     let name = call.parameter("ddoc")?.to_owned();
     blocking(move || {
-        let snapshot = served.database().snapshot()?;
+        let snapshot = databases.of(&format!("_design/{name}")).database().snapshot()?;
         let design = design::open(&snapshot, &name)?.value()?;
-        let names = design::view_names(&design);
-        let (mut rows, mut sequence, mut signatures) = (0, snapshot.sequence(), String::new());
-        let (tasks, mut is_updating) = (served.database().maintenance().active_tasks(), false);
-        for view in names {
-            // Skip invalid views: querying them reports the error.
-            let Ok(opened) = open_view(served.clone(), &scripts, &name, &view) else { continue };
-            let info = opened.view.info()?;
-            rows += info.row_count;
-            sequence = sequence.min(info.sequence);
-            let signature = opened.program.signature();
-            signatures.push_str(signature);
-            is_updating |= tasks.iter().any(|task| task.name.strip_prefix(PROGRAM_PREFIX) == Some(signature));
-        }
-        let pending = snapshot.sequence().get() - sequence.get();
+        let mut state = ViewsState::default();
+        databases.shards().iter().try_for_each(|served| state.add(served, &scripts, &design))?;
+        let pending = state.pending;
         let language = design.get("language").and_then(Value::as_str).unwrap_or("javascript");
         HttpResponse::ok(&json!({"name": name, "view_index": {
             "updates_pending": {"minimum": pending, "preferred": pending, "total": pending},
             "waiting_commit": false,
             "waiting_clients": 0,
-            "updater_running": is_updating,
-            "update_seq": sequence.get(),
+            "updater_running": state.is_updating,
+            "update_seq": state.sequence,
             "sizes": {"file": 0, "external": 0, "active": 0},
-            "rows": rows,
-            "signature": &blake3::hash(signatures.as_bytes()).to_hex()[..32],
+            "rows": state.rows,
+            "signature": &blake3::hash(state.signatures.as_bytes()).to_hex()[..32],
             "purge_seq": 0,
             "language": language,
             "compact_running": false,
@@ -52,18 +78,26 @@ pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
 }
 
 /// `POST /{db}/_view_cleanup`
-pub(crate) async fn cleanup(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+pub(crate) async fn cleanup(mut call: Call) -> Result<HttpResponse> {
+    let databases = call.open_databases().await?;
     blocking(move || {
-        let designs = design::all(&served.database().snapshot()?)?;
-        let declared = declared_views(&served, &designs)?;
-        for name in served.database().views().names()? {
-            let signature = name.strip_prefix(PROGRAM_PREFIX);
-            if signature.is_some_and(|signature| !declared.iter().any(|view| view.signature == signature)) {
-                served.database().views().remove(&name)?;
+        // A view of one shard's design document has rows in all shards.
+        let mut declared = Vec::new();
+        for served in databases.shards() {
+            let designs = design::all(&served.database().snapshot()?)?;
+            declared.extend(declared_views(served, &designs)?.into_iter().map(|view| view.signature));
+        }
+        for served in databases.shards() {
+            for name in served.database().views().names()? {
+                let signature = name.strip_prefix(PROGRAM_PREFIX);
+                if signature.is_some_and(|signature| !declared.iter().any(|declared| declared == signature)) {
+                    served.database().views().remove(&name)?;
+                }
             }
         }
-        super::mango_index::sync_indexes(&served)?;
+        if let Some(served) = databases.only() {
+            super::mango_index::sync_indexes(served)?;
+        }
         Ok(HttpResponse::done(StatusCode::ACCEPTED))
     })
     .await

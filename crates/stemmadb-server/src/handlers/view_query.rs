@@ -109,6 +109,11 @@ impl ViewQuery {
         Ok(ViewQuery { skip: 0, limit: None, ..self.clone() })
     }
 
+    /// Whether the single row of a reduction is within `skip` and `limit`.
+    pub(super) fn shows_reduction(&self) -> bool {
+        self.skip == 0 && self.limit != Some(0)
+    }
+
     /// Whether the view is updated before the rows are read.
     pub(super) fn needs_update(&self) -> bool {
         self.access == Access::UpdateBefore

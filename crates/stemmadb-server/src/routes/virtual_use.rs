@@ -36,14 +36,19 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
             | "/{db}/_find"
             | "/{db}/_aggregate"
             | "/{db}/_ensure_full_commit"
-            | "/{db}/_compact",
+            | "/{db}/_compact"
+            | "/{db}/_view_cleanup"
+            | "/{db}/_design/{ddoc}/_info"
+            | "/{db}/_design/{ddoc}/_view/{view}"
+            | "/{db}/_design/{ddoc}/_view/{view}/queries",
         )
         | ("GET" | "POST" | "DELETE", "/{db}/_shards")
         | ("GET", "/{db}/_shards/{doc}") => VirtualUse::Shards,
         (
             "GET" | "PUT" | "DELETE" | "PATCH",
             "/{db}/{doc}" | "/{db}/_design/{ddoc}" | "/{db}/{doc}/{file*}" | "/{db}/_design/{ddoc}/{file*}",
-        ) => VirtualUse::Document,
+        )
+        | ("POST", "/{db}/_compact/{ddoc}") => VirtualUse::Document,
         ("GET" | "PUT" | "DELETE" | "COPY", "/{db}/_local/{local*}")
         | (_, "/{db}/_local_docs" | "/{db}/_local_docs/queries" | "/{db}/_security")
         | ("GET", "/{db}/_revs_limit" | "/{db}/_subscribe")

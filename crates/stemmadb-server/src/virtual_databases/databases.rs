@@ -28,8 +28,19 @@ impl Layout {
         Layout { map: Some(map), own, shards }
     }
 
-    pub(super) fn epoch(&self) -> Option<u64> {
+    /// The version of the placement; `None` for a database that is not virtual.
+    pub(crate) fn epoch(&self) -> Option<u64> {
         self.map.as_ref().map(ShardMap::epoch)
+    }
+
+    /// Whether a move is in progress: a shard may have copies of documents that another one owns.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.map.as_ref().is_some_and(|map| map.planned_move().is_some())
+    }
+
+    /// Whether documents have ever changed their shard.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.map.as_ref().is_some_and(ShardMap::has_moved)
     }
 
     /// The shards.
@@ -37,7 +48,8 @@ impl Layout {
         &self.shards
     }
 
-    fn index_of(&self, id: &str) -> usize {
+    /// The index of the shard that has a document.
+    pub(crate) fn index_of(&self, id: &str) -> usize {
         self.map.as_ref().map_or(0, |map| map.shard_of(id))
     }
 
@@ -73,6 +85,11 @@ impl Databases {
     /// The database that has a document.
     pub(crate) fn of(&self, id: &str) -> &Arc<ServedDatabase> {
         self.layout.of(id)
+    }
+
+    /// The databases that have documents: the shards, or the only database.
+    pub(crate) fn shards(&self) -> &[Arc<ServedDatabase>] {
+        self.layout.shards()
     }
 
     /// The only database, if it is not virtual.

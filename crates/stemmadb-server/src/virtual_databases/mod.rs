@@ -25,8 +25,7 @@ use tokio::time::timeout;
 use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
-use databases::Layout;
-pub(crate) use databases::{Databases, Snapshots};
+pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
 
@@ -76,6 +75,11 @@ pub(crate) struct EnteredVirtual {
 }
 
 impl EnteredVirtual {
+    /// The shards, and which of them has which documents.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        self.layout.clone()
+    }
+
     /// The shard that has a document.
     pub(crate) fn shard_of(&self, id: &str) -> Arc<ServedDatabase> {
         self.layout.of(id).clone()

@@ -51,5 +51,6 @@ mod triggers;
 mod validations;
 mod views;
 mod virtual_database;
+mod virtual_views;
 mod watch;
 mod wire;

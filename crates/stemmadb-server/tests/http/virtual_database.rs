@@ -17,12 +17,12 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn create(server: &TestServer, path: &str) {
+pub(crate) fn create(server: &TestServer, path: &str) {
     let created = server.ask_as(ADMIN, "PUT", path, None);
     assert_eq!(created.status, 201, "{created:?}");
 }
 
-fn write(server: &TestServer, database: &str, docs: &[Value]) {
+pub(crate) fn write(server: &TestServer, database: &str, docs: &[Value]) {
     let written = server.post(&format!("/{database}/_bulk_docs"), &json!({ "docs": docs }));
     assert_eq!(written.status, 201, "{written:?}");
     assert!(written.json().as_array().unwrap().iter().all(|row| row["ok"] == true), "{}", written.text);
@@ -33,7 +33,7 @@ fn numbered(range: std::ops::Range<u64>) -> Vec<Value> {
 }
 
 /// Waits for the end of the move.
-fn until_moved(server: &TestServer, database: &str) {
+pub(crate) fn until_moved(server: &TestServer, database: &str) {
     until("the move ends", || {
         let moving = server.get(&format!("/{database}/_shards")).json()["move"].clone();
         assert_ne!(moving["state"], "stopped", "{moving}");
@@ -41,7 +41,7 @@ fn until_moved(server: &TestServer, database: &str) {
     });
 }
 
-fn start_move(server: &TestServer, database: &str, request: &Value) {
+pub(crate) fn start_move(server: &TestServer, database: &str, request: &Value) {
     let started = server.post(&format!("/{database}/_shards"), request);
     assert_eq!(started.status, 202, "{started:?}");
 }
@@ -263,7 +263,7 @@ fn what_is_not_supported_is_refused() {
         ("GET", "/plain/_shards/a", json!({})),
         ("POST", "/plain/_shards", json!({"split": "shard-1"})),
         ("DELETE", "/plain/_shards", json!({})),
-        ("GET", "/v/_design/x/_view/y", json!({})),
+        ("GET", "/v/_design/x/_list/y/z", json!({})),
         ("POST", "/v/_index", json!({"index": {"fields": ["n"]}})),
         ("POST", "/v/_transact", json!({"docs": []})),
         ("POST", "/v/_update_where", json!({})),

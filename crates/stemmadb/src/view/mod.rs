@@ -29,8 +29,8 @@ mod transaction;
 pub use declared::DeclaredView;
 pub use definition::{Emitter, Reduction, Refresh, View};
 pub use program::{
-    EmittedRows, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow, ProgramRows, ProgramView, RowBound,
-    RowChoice, ViewProgram,
+    EmittedRows, MergedGroups, MergedQuery, MergedRows, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow,
+    ProgramRows, ProgramView, RowBound, RowChoice, ViewProgram,
 };
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;

@@ -109,6 +109,28 @@ fn group_key(key_bytes: &[u8], level: Option<usize>) -> Result<Value> {
     })
 }
 
+/// The rows of a range whose keys begin with the prefix of a group.
+pub(super) fn group_range(prefix: &[u8], (from, to): &RowRange) -> RowRange {
+    let group_to = match (prefix_end(prefix), to) {
+        (Some(end), Some(to)) => Some(end.min(to.clone())),
+        (end, to) => end.or(to.clone()),
+    };
+    (prefix.max(from).to_vec(), group_to)
+}
+
+/// What is left of a range after its first group, in the order of the result.
+pub(super) fn range_after(
+    (from, to): RowRange,
+    (group_from, group_to): (&[u8], &Option<Vec<u8>>),
+    descending: bool,
+) -> Option<RowRange> {
+    match (descending, group_to) {
+        (true, _) => Some((from, Some(group_from.to_vec()))),
+        (false, Some(group_to)) => Some((group_to.clone(), to)),
+        (false, None) => None,
+    }
+}
+
 /// A row in encoded form.
 pub(super) struct RawRow {
     pub(super) key: Vec<u8>,
@@ -117,8 +139,23 @@ pub(super) struct RawRow {
 }
 
 /// Rows read per batch: few at first, because often few are needed.
-const BATCH_FIRST: usize = 32;
+pub(super) const BATCH_FIRST: usize = 32;
 const BATCH_MAX: usize = 1024;
+
+/// The order of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowOrder {
+    Ascending,
+    Descending,
+    /// Descending, but the rows of one document with equal keys keep their order.
+    DescendingByDocument,
+}
+
+impl RowOrder {
+    pub(super) fn is_descending(self) -> bool {
+        self != RowOrder::Ascending
+    }
+}
 
 /// Iterates over the selected rows.
 pub(super) struct RawRows {
@@ -134,6 +171,14 @@ pub(super) struct RawRows {
 }
 
 impl Select {
+    pub(super) fn order(&self) -> RowOrder {
+        match (self.descending, self.keeps_document_order) {
+            (false, _) => RowOrder::Ascending,
+            (true, false) => RowOrder::Descending,
+            (true, true) => RowOrder::DescendingByDocument,
+        }
+    }
+
     /// The ranges in the order of the result.
     fn ordered_ranges(&self) -> VecDeque<RowRange> {
         self.ranges.clone().unwrap_or_else(|| vec![(Vec::new(), None)]).into()
@@ -213,6 +258,16 @@ impl RawRows {
         Ok(None)
     }
 
+    /// Starts again with all rows of a range. The first batch has `batch_count` rows.
+    pub(super) fn restart(&mut self, range: RowRange, order: RowOrder, batch_count: usize) {
+        self.descending = order.is_descending();
+        self.keeps_document_order = order == RowOrder::DescendingByDocument;
+        self.ranges = VecDeque::from([range]);
+        (self.skip, self.left) = (0, u64::MAX);
+        self.batch.clear();
+        self.batch_count = batch_count;
+    }
+
     /// Ends the iteration.
     pub(super) fn end(&mut self) {
         self.left = 0;
@@ -284,16 +339,10 @@ impl RawGroups {
             refuse_if_cancelled()?;
             let of_row = |key: &[u8], value: &[u8]| group_of(key, value, self.level);
             let Some((key, prefix)) = self.first(&from, to.as_deref(), of_row)? else { continue };
-            let end = prefix_end(&prefix);
-            let group_from = prefix.max(from.clone());
-            let group_to = match (end, &to) {
-                (Some(end), Some(to)) => Some(end.min(to.clone())),
-                (end, to) => end.or(to.clone()),
-            };
-            if self.descending {
-                self.ranges.push_front((from, Some(group_from.clone())));
-            } else if group_to.is_some() {
-                self.ranges.push_front((group_to.clone().unwrap_or_default(), to));
+            let range = (from, to);
+            let (group_from, group_to) = group_range(&prefix, &range);
+            if let Some(rest) = range_after(range, (&group_from, &group_to), self.descending) {
+                self.ranges.push_front(rest);
             }
             if self.skip > 0 {
                 self.skip -= 1;

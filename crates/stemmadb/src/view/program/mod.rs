@@ -12,6 +12,7 @@
 
 mod adapter;
 mod keys;
+mod merged;
 mod query;
 mod ranked;
 mod reduce;
@@ -25,6 +26,7 @@ use crate::view::definition::Reduction;
 
 pub(super) use adapter::ProgramMapping;
 pub(in crate::view) use keys::root_collation;
+pub use merged::{MergedGroups, MergedQuery, MergedRows};
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
 
 /// The rows that one document emits: keys and values. See [`ViewProgram`] for an example.

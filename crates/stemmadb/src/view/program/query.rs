@@ -71,8 +71,8 @@ pub struct ProgramQuery {
     view: ProgramView,
     choice: RowChoice,
     /// The partition, if the view has partitions.
-    partition: Option<keys::PartitionPrefix>,
-    select: Select,
+    pub(super) partition: Option<keys::PartitionPrefix>,
+    pub(super) select: Select,
     access: Access,
     as_of: Option<Snapshot>,
 }
@@ -170,7 +170,8 @@ impl ProgramQuery {
         }
     }
 
-    fn ranges(&self) -> Vec<RowRange> {
+    /// The chosen ranges in the order of the result.
+    pub(super) fn ranges(&self) -> Vec<RowRange> {
         let partition = self.partition.as_ref();
         let start = |bound: &RowBound| range_start(partition, bound);
         let end = |bound: &RowBound| range_end(partition, bound);
@@ -192,12 +193,26 @@ impl ProgramQuery {
         }
     }
 
-    fn reading(&self) -> Result<ViewReading> {
+    pub(super) fn reading(&self) -> Result<ViewReading> {
         let ProgramView { views, materialized } = &self.view;
         match &self.as_of {
             Some(snapshot) => views.read_as_of(materialized, self.access, snapshot),
             None => views.read(materialized, self.access),
         }
+    }
+
+    /// The number of rows of the view or of its partition, and of those before the first range.
+    pub(super) fn row_counts(&self, reading: &ViewReading, ranges: &[RowRange]) -> Result<(u64, u64)> {
+        let (first, last) = self.whole();
+        let counted =
+            |from: &[u8], to: Option<&[u8]>| partials::reduce_range(&reading.rows, reading.reducer()?, from, to);
+        let total = row_count_of(&counted(&first, last.as_deref())?)?;
+        let before = match ranges.first() {
+            Some((_, Some(to))) if self.select.descending => counted(to, last.as_deref())?,
+            Some((from, _)) if !self.select.descending && *from != first => counted(&first, Some(from))?,
+            _ => Vec::new(),
+        };
+        Ok((total, row_count_of(&before)?))
     }
 
     /// Streams the rows in key order, rows with equal keys in the order of their documents' ids, and those of one
@@ -208,16 +223,8 @@ impl ProgramQuery {
     pub fn rows(self) -> Result<ProgramRows> {
         let reading = self.reading()?;
         let ranges = self.ranges();
-        let (first, last) = self.whole();
-        let counted =
-            |from: &[u8], to: Option<&[u8]>| partials::reduce_range(&reading.rows, reading.reducer()?, from, to);
-        let total = row_count_of(&counted(&first, last.as_deref())?)?;
-        let before = match ranges.first() {
-            Some((_, Some(to))) if self.select.descending => counted(to, last.as_deref())?,
-            Some((from, _)) if !self.select.descending && *from != first => counted(&first, Some(from))?,
-            _ => Vec::new(),
-        };
-        let offset = row_count_of(&before)?.saturating_add(self.select.skip).min(total);
+        let (total, before) = self.row_counts(&reading, &ranges)?;
+        let offset = before.saturating_add(self.select.skip).min(total);
         let select = Select { ranges: Some(ranges), ..self.select };
         Ok(ProgramRows { rows: select.rows(reading), total, offset })
     }
@@ -336,7 +343,11 @@ impl ProgramGroups {
 }
 
 /// Returns the group key of a row with this value, and the common prefix of the row keys of its group.
-fn group_of(value: &[u8], level: Option<usize>, partition: Option<&keys::PartitionPrefix>) -> Result<(Value, Vec<u8>)> {
+pub(super) fn group_of(
+    value: &[u8],
+    level: Option<usize>,
+    partition: Option<&keys::PartitionPrefix>,
+) -> Result<(Value, Vec<u8>)> {
     let (emitted, _) = decode_row(value)?;
     Ok(match (level, emitted) {
         // A key of exactly `level` elements is in the group of longer keys that begin with it.

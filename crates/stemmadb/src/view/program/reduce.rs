@@ -9,6 +9,7 @@ use super::stats::StatsFold;
 use super::sum::SumFold;
 use super::{ProgramReducer, ProgramRow, ViewProgram, keys};
 use crate::Result;
+use crate::tree::Direction;
 use crate::value::{Object, Value};
 use crate::varint;
 use crate::view::reduce::{
@@ -88,6 +89,14 @@ impl Reducer for CountingReducer {
             object.insert("reason", why);
             object.into()
         }))
+    }
+
+    fn deciding_row(&self) -> Option<Direction> {
+        match self.reducer {
+            ProgramReducer::First => Some(Direction::Ascending),
+            ProgramReducer::Last => Some(Direction::Descending),
+            _ => None,
+        }
     }
 }
 

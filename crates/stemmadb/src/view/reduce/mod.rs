@@ -13,6 +13,7 @@ pub(super) use self::built_in::{BuiltIn, add_square};
 pub(super) use self::custom::{CustomReduce, CustomReducer};
 pub(super) use self::distinct::Sketch;
 pub(super) use self::function_fold::{FunctionFold, ReduceFunctions, decode_function_result};
+use crate::tree::Direction;
 use crate::value::Value;
 use crate::{Error, Result};
 
@@ -26,6 +27,11 @@ pub(super) trait Reducer: Send + Sync {
 
     /// Decodes the result of a partial reduction of at least one row.
     fn result(&self, partial: &[u8]) -> Result<Value>;
+
+    /// The row that alone decides the result: the first (ascending) or the last (descending), if it is one.
+    fn deciding_row(&self) -> Option<Direction> {
+        None
+    }
 }
 
 /// Combines rows and partial reductions, in row order, into one partial reduction.
