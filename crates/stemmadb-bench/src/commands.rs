@@ -42,7 +42,7 @@ const CORE: Command = Command {
 };
 
 /// All experiments, in the order in which `run` executes them.
-pub(crate) const COMMANDS: [Command; 12] = [
+pub(crate) const COMMANDS: [Command; 13] = [
     CORE,
     Command {
         name: "live",
@@ -151,6 +151,16 @@ pub(crate) const COMMANDS: [Command; 12] = [
         run: Bench::history,
         settings: || "`Durability::None`; SQLite: as elsewhere, 15 indexes".to_owned(),
         prose: include_str!("pages/history.md"),
+        seconds: (60, 600),
+        ..CORE
+    },
+    Command {
+        name: "many",
+        title: "many databases as one",
+        experiments: &["many"],
+        run: Bench::many,
+        settings: || "`Durability::None`; the server with default settings besides".to_owned(),
+        prose: include_str!("pages/many.md"),
         seconds: (60, 600),
         ..CORE
     },

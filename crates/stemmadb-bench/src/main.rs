@@ -99,6 +99,8 @@ enum Experiment {
     Caches(Run),
     /// The cost of keeping the past; reads as of a sequence, backups, branches, restores
     History(Run),
+    /// Many databases as one: federated queries, virtual databases, and a split while clients read and write
+    Many(Run),
     /// Growth of one database to millions of documents: inserts, reads, opening, rebuilding, mixed load; many databases
     Growth {
         #[command(flatten)]
@@ -257,6 +259,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Encodings(run) => measure(run, "encodings"),
         Experiment::Caches(run) => measure(run, "caches"),
         Experiment::History(run) => measure(run, "history"),
+        Experiment::Many(run) => measure(run, "many"),
         Experiment::ServeChild { directory, durability } => server::run_child(directory.clone(), durability),
         Experiment::Growth { run, options } => measure_with(run, "growth", options),
         Experiment::GrowthChild { request } => experiments::growth_child(request),

@@ -16,6 +16,7 @@ mod history;
 mod http;
 mod import_memory;
 mod live;
+mod many;
 mod point_reads;
 mod query_row;
 mod round_trips;
@@ -143,6 +144,11 @@ impl Bench {
     /// Measures `history`: the cost of keeping the past.
     pub(crate) fn history(&mut self) -> Result<()> {
         history::run(self)
+    }
+
+    /// Measures `many`: several databases as one.
+    pub(crate) fn many(&mut self) -> Result<()> {
+        many::run(self)
     }
 
     /// Measures `growth`: cost by number of documents.
@@ -295,6 +301,14 @@ pub(crate) mod tests {
         let mut bench = tiny(&[]);
         bench.history().unwrap();
         assert_eq!(bench.results.rows().len(), 13);
+    }
+
+    #[test]
+    fn many_experiment_produces_the_rows_without_a_server() {
+        // A server needs a child process, which a test cannot start.
+        let mut bench = tiny(&["best ten", "count", "get by id"]);
+        bench.many().unwrap();
+        assert_eq!(bench.results.rows().len(), 4);
     }
 
     #[test]
