@@ -1,4 +1,5 @@
-//! Views of virtual databases: rows, groups and reductions are those of one database, also while shards split and merge.
+//! Views of virtual databases: rows, groups and reductions are those of one database, also while shards split and
+//! merge.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -138,7 +139,9 @@ fn results_of_views_equal_those_of_one_database() {
             assert_equal(&server, &path);
         }
         let queries = json!({"queries": [
-            {"group_level": 1}, {"reduce": false, "limit": 3, "descending": true}, {"key": ["sf", 1903], "reduce": false},
+            {"group_level": 1},
+            {"reduce": false, "limit": 3, "descending": true},
+            {"key": ["sf", 1903], "reduce": false},
         ]});
         let many = |database: &str| {
             let answer = server.post(&format!("/{database}/_design/books/_view/sold/queries"), &queries);

@@ -331,8 +331,8 @@ impl Iterator for MergedRows {
     }
 }
 
-/// The groups of a [`MergedQuery`] in order: key and reduction. Iteration ends after an error. See [`MergedQuery`] for an
-/// example.
+/// The groups of a [`MergedQuery`] in order: key and reduction. Iteration ends after an error. See [`MergedQuery`] for
+/// an example.
 pub struct MergedGroups {
     rows: MergedRange,
     reducer: Option<Arc<dyn Reducer>>,
