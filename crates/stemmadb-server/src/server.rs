@@ -414,7 +414,7 @@ async fn accept(
         let slot = Arc::new(ConnectionSlot { _permit: permit, _counted: connected });
         let (stopped, state, tls) = (stopped.clone(), state.clone(), tls.clone());
         // A few connections are polled; a thread that serves several can't do that.
-        let is_polled = state.connections.count() <= polled::connections_max();
+        let is_polled = state.connections.count() <= polled::CONNECTIONS_MAX;
         let event_loop = if is_polled { None } else { loops.next() };
         event_loop.unwrap_or_else(Handle::current).spawn(async move {
             let Ok(stream) = adopt(stream) else { return };

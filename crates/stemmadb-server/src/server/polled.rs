@@ -2,9 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
@@ -15,17 +14,10 @@ use tokio::net::TcpStream;
 use crate::app::ServerState;
 use crate::connections::Activity;
 
-/// The most open connections that are polled, however many processors there are.
-const CONNECTIONS_MAX: usize = 8;
+/// The open connections up to which they are polled: with more, a thread has other requests to serve.
+pub(super) const CONNECTIONS_MAX: usize = 8;
 /// The bytes read at once while polling.
 const READ_BYTES: usize = 8 * 1024;
-
-/// The open connections up to which they are polled, twice as many as processors: with more, a thread has other
-/// requests to serve.
-pub(super) fn connections_max() -> usize {
-    static MAX: OnceLock<usize> = OnceLock::new();
-    *MAX.get_or_init(|| (2 * available_parallelism().map_or(1, usize::from)).min(CONNECTIONS_MAX))
-}
 
 /// A stream whose reads poll, unless a request is under way, for a short time, as the wire protocol's
 /// do: waking a thread on another processor takes longer than answering a small request.
@@ -59,7 +51,7 @@ impl AsyncRead for PolledStream {
             this.polling.note_received();
         }
         let is_polled = read.is_pending() && this.activity.is_idle();
-        if !is_polled || this.state.connections.count() > connections_max() {
+        if !is_polled || this.state.connections.count() > CONNECTIONS_MAX {
             return read;
         }
         let mut bytes = [0; READ_BYTES];
