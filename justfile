@@ -46,6 +46,10 @@ python:
     cd crates/stemmadb-python && cargo fmt --check && cargo clippy --locked -- -D warnings
     cargo test -p stemmadb-cli --locked --test packaging -- --nocapture python
 
+# The Python package's memory over a million iterations, each of several calls.
+nightly-python calls="1000000":
+    STEMMA_PYTHON_CALLS={{calls}} cargo test -p stemmadb-cli --locked --test packaging -- --nocapture python
+
 # Benchmark of the Python package beside other embedded databases, and beside the Rust library. `python` is an
 # interpreter with the wheel and with pandas; those of tinydb, dataset, sqlite-utils and mongita that it has are compared.
 bench-python python="python3" *options:
@@ -95,7 +99,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-python nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":

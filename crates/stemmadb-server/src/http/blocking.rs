@@ -1,11 +1,14 @@
 //! Runs blocking work of a request: on the blocking pool, or on the request's own thread while no other read runs.
 
 use std::cell::OnceCell;
-use std::sync::LazyLock;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, ready};
 
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::MemoryReservation;
 use super::cancellation::{during, leave_connection, of_current_request};
@@ -30,9 +33,34 @@ pub(crate) fn set_server_runtime(runtime: Handle) {
     SERVER_RUNTIME.with(|known| known.set(runtime).ok());
 }
 
+/// Work on the blocking pool. It goes on if this is dropped.
+pub(crate) struct BlockingWork<T> {
+    task: JoinHandle<()>,
+    result: Arc<Mutex<Option<T>>>,
+}
+
+impl<T> Future for BlockingWork<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(Pin::new(&mut self.task).poll(context))?;
+        let result = self.result.lock().take();
+        Poll::Ready(Ok(result.expect("work that ended without a panic has a result")))
+    }
+}
+
 /// Runs work that no end of a request cancels on the blocking pool.
-pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    server_runtime().spawn_blocking(work)
+///
+/// All calls share one type of task: the runtime's code for another one takes 5 KB in the program, and there would be
+/// more than a hundred.
+pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> BlockingWork<T> {
+    let result = Arc::new(Mutex::new(None));
+    let slot = result.clone();
+    let task: Box<dyn FnOnce() + Send> = Box::new(move || {
+        let result = work();
+        *slot.lock() = Some(result);
+    });
+    BlockingWork { task: server_runtime().spawn_blocking(task), result }
 }
 
 /// Runs a read that is usually short but can be long. A read that runs alone is executed on this thread, and the

@@ -19,7 +19,7 @@
 //! - Everything appended while a round runs is covered by the next round, so every waiting thread is woken at the end
 //!   of its round.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::batch::{Batch, BatchPart};
 use super::commit_waiter::CommitWaiter;
@@ -38,7 +38,8 @@ pub(super) const PREALLOCATION_BYTES: u64 = if cfg!(test) { 1536 } else { 1024 *
 /// A group longer than this gains nothing from preallocation.
 const LONG_GROUP_BYTES: usize = if cfg!(test) { 700 } else { 256 * 1024 };
 
-static ZEROS: [u8; PREALLOCATION_BYTES as usize] = [0; PREALLOCATION_BYTES as usize];
+/// Allocated, since a constant would take as many bytes in the program's file. The pages are never written to.
+static ZEROS: LazyLock<Box<[u8]>> = LazyLock::new(|| vec![0; PREALLOCATION_BYTES as usize].into_boxed_slice());
 
 impl Shared {
     pub(super) fn commit(&self, end: LogPosition, level: Level) -> Result<()> {

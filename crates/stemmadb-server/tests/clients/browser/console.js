@@ -644,6 +644,11 @@ test('topologies are drawn, paused and ended, and federations are asked', async 
 });
 
 test('the log is followed, filtered and paused', async () => {
+  // The picture has requests of several kinds.
+  await ask('POST', 'books/_find', { selector: { title: 'Title 7' } });
+  await ask('PUT', 'books/book-0007', book(901));
+  await ask('GET', 'books/no-such-document');
+  await ask('GET', 'books/book-0007');
   await visit('/log');
   await shows('main header .state', 'live');
   await shows('main table', 'stemma::request', 'INFO', 'GET /');
