@@ -3,6 +3,7 @@
 //! It is built once, by Go, into the target directory: about 90 seconds of processor time. `--sidecar` keeps its
 //! metadata; with `--nometa` it ignores the conditions of requests, which one test makes use of.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,12 +52,12 @@ impl Gateway {
         command.arg(path("objects")).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut gateway = Gateway { process: command.spawn().unwrap(), port, directory };
         let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !answers(port) {
             let log = || std::fs::read_to_string(gateway.directory.path().join("log")).unwrap_or_default();
             if let Some(status) = gateway.process.try_wait().unwrap() {
                 panic!("versitygw ended: {status}: {}", log());
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "versitygw does not listen: {}", log());
+            assert!(start.elapsed() < Duration::from_secs(60), "versitygw does not answer: {}", log());
             std::thread::sleep(Duration::from_millis(10));
         }
         Some(gateway)
@@ -90,6 +91,18 @@ pub(crate) fn variables(port: u16) -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
+}
+
+/// Whether a server answers by HTTP. That a connection is accepted is not enough: a client that asks for a port of its own
+/// side can be connected to itself, and a server may be starting still.
+fn answers(port: u16) -> bool {
+    let mut head = [0; 5];
+    let asked = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        stream.read_exact(&mut head)
+    });
+    asked.is_ok() && head == *b"HTTP/"
 }
 
 fn free_port() -> u16 {
