@@ -93,8 +93,8 @@ pub(crate) fn variables(port: u16) -> Vec<(String, String)> {
     .into()
 }
 
-/// Whether a server answers by HTTP. That a connection is accepted is not enough: a client that asks for a port of its own
-/// side can be connected to itself, and a server may be starting still.
+/// Whether a server answers by HTTP. That the port connects is not enough: a client whose own port is the same is
+/// connected to itself, and a server may be starting still.
 fn answers(port: u16) -> bool {
     let mut head = [0; 5];
     let asked = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
