@@ -13,7 +13,7 @@ const SLEEP_MARGIN: Duration = Duration::from_micros(90);
 /// A new answer's share in the usual time: one of so many.
 const USUAL_SHARE: u32 = 8;
 
-/// What an answer is one of.
+/// The kind of request that an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// A read, which is answered as soon as it is executed.
@@ -43,7 +43,7 @@ impl AnswerWait {
         AnswerWait { reads, writes, expected: Expected::Read, sent: None, usual_write: Duration::ZERO }
     }
 
-    /// Says what is received next. To be called when the request was sent.
+    /// Notes that a request of this kind was sent, whose answer comes next.
     pub(crate) fn expect(&mut self, expected: Expected) {
         (self.expected, self.sent) = (expected, Some(Instant::now()));
     }

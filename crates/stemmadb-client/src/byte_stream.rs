@@ -145,7 +145,7 @@ impl ByteStream {
         })
     }
 
-    /// Says what is received next. To be called when the request was sent.
+    /// Notes that a request of this kind was sent, whose answer comes next.
     pub(crate) fn expect(&mut self, expected: Expected) {
         self.wait.expect(expected);
     }

@@ -213,7 +213,7 @@ impl Connection {
         result
     }
 
-    /// Says what the next answer is one of, which decides how it is waited for.
+    /// Notes that a request of this kind was sent, which decides how its answer is waited for.
     pub(crate) fn expect(&mut self, expected: Expected) {
         self.transport.expect(expected);
     }

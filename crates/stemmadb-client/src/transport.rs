@@ -76,7 +76,7 @@ impl Transport {
         self.stream.closer()
     }
 
-    /// Says what is received next.
+    /// Notes that a request of this kind was sent, whose answer comes next.
     pub(crate) fn expect(&mut self, expected: Expected) {
         self.stream.expect(expected);
     }

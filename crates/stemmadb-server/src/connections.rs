@@ -90,7 +90,7 @@ pub(crate) async fn next_chunk(stream: &tokio::net::unix::OwnedReadHalf, bytes_m
 #[derive(Default)]
 pub(crate) struct Activity {
     running: Mutex<(usize, Option<Instant>)>,
-    /// What is done once the answers are sent; none if the connection does not say when they are.
+    /// Work put off until the answers are sent; none if the connection does not say when they are.
     after_answers: Option<Mutex<Vec<AfterAnswer>>>,
 }
 
@@ -111,7 +111,7 @@ impl Activity {
         RunningRequest(self.clone())
     }
 
-    /// Does what was put off until the answers were sent.
+    /// Does the work that was put off until the answers were sent.
     pub(crate) fn note_sent(&self) {
         let Some(after_answers) = &self.after_answers else { return };
         let put_off = std::mem::take(&mut *after_answers.lock());

@@ -44,7 +44,7 @@ impl Drop for PolledStream {
 impl AsyncRead for PolledStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // What was written before was sent.
+        // The answers written before are sent.
         this.activity.note_sent();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         if read.is_ready() {
