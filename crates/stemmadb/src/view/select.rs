@@ -160,8 +160,7 @@ impl RowOrder {
 /// Iterates over the selected rows.
 pub(super) struct RawRows {
     pub(super) reading: ViewReading,
-    descending: bool,
-    keeps_document_order: bool,
+    order: RowOrder,
     /// The remaining ranges, the next one first.
     ranges: VecDeque<RowRange>,
     skip: u64,
@@ -187,8 +186,7 @@ impl Select {
     pub(super) fn rows(&self, reading: ViewReading) -> RawRows {
         RawRows {
             reading,
-            descending: self.descending,
-            keeps_document_order: self.keeps_document_order,
+            order: self.order(),
             ranges: self.ordered_ranges(),
             skip: self.skip,
             left: self.limit.unwrap_or(u64::MAX),
@@ -260,8 +258,7 @@ impl RawRows {
 
     /// Starts again with all rows of a range. The first batch has `batch_count` rows.
     pub(super) fn restart(&mut self, range: RowRange, order: RowOrder, batch_count: usize) {
-        self.descending = order.is_descending();
-        self.keeps_document_order = order == RowOrder::DescendingByDocument;
+        self.order = order;
         self.ranges = VecDeque::from([range]);
         (self.skip, self.left) = (0, u64::MAX);
         self.batch.clear();
@@ -279,26 +276,27 @@ impl RawRows {
         refuse_if_cancelled()?;
         let (lower, upper) =
             (layout::local_row_key(&from), to.as_ref().map_or_else(layout::rows_end, |to| layout::local_row_key(to)));
-        let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
+        let direction = if self.order.is_descending() { Direction::Descending } else { Direction::Ascending };
+        let keeps_document_order = self.order == RowOrder::DescendingByDocument;
         let mut scan = self.reading.rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), direction)?;
         // The first row of the next batch.
         let mut next = None;
         while let Some((local_key, value)) = scan.next()? {
             let row = layout::row_of_local_key(local_key).unwrap_or_default();
             let RowKey { key, document } = RowKey::decode(row)?;
-            let is_same = |last: &RawRow| self.keeps_document_order && last.document == document && last.key == key;
+            let is_same = |last: &RawRow| keeps_document_order && last.document == document && last.key == key;
             if self.batch.len() >= self.batch_count && !self.batch.back().is_some_and(is_same) {
                 next = Some(row.to_vec());
                 break;
             }
             self.batch.push_back(RawRow { key: key.to_vec(), document, value: value.to_vec() });
         }
-        if self.descending && self.keeps_document_order {
+        if keeps_document_order {
             let rows = self.batch.make_contiguous();
             rows.chunk_by_mut(|a, b| a.document == b.document && a.key == b.key).for_each(<[RawRow]>::reverse);
         }
         if let Some(mut next) = next {
-            self.ranges.push_front(if self.descending {
+            self.ranges.push_front(if self.order.is_descending() {
                 // The end is exclusive, and the next possible key is this one with one more byte.
                 next.push(0);
                 (from, Some(next))
