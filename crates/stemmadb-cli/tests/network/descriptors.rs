@@ -34,7 +34,7 @@ fn open_idle_connections(server: &Server, count: usize) -> Vec<TcpStream> {
 fn descriptor_exhaustion_returns_errors_and_recovers() {
     let mut random = Random::new(seed("descriptors"));
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start_with_prefix(directory.path(), &["--limits-head-timeout", "2s"], "ulimit -n 64;");
+    let server = Server::start_with_prefix(directory.path(), &["--limits-head-timeout", "5s"], "ulimit -n 64;");
     let mut acknowledged = BTreeSet::new();
     let mut refusals = Vec::new();
     // Each database uses some descriptors. They don't run out: databases that are not in use are closed.
@@ -47,6 +47,7 @@ fn descriptor_exhaustion_returns_errors_and_recovers() {
     }
     // Connections do exhaust them.
     let connections = open_idle_connections(&server, CONNECTIONS);
+    let mut peak = ResourceUsage::of(server.pid());
     for attempt in 0..20 {
         let path = format!("/d{}/r{}", attempt % DATABASES, random.next());
         let mut other = Client::new(server.address()).timeout(Duration::from_millis(200));
@@ -57,9 +58,13 @@ fn descriptor_exhaustion_returns_errors_and_recovers() {
                 Err(_) => {}
             }
         }
+        // The server closes idle connections after a while, so the last count can be a small one.
+        let usage = ResourceUsage::of(server.pid());
+        if usage.descriptor_count > peak.descriptor_count {
+            peak = usage;
+        }
     }
-    let usage = ResourceUsage::of(server.pid());
-    assert!(usage.descriptor_count > 50, "descriptors did not run out: {usage:?}");
+    assert!(peak.descriptor_count > 50, "descriptors did not run out: {peak:?}");
     for refused in &refusals {
         assert!(matches!(refused.status, 404 | 409 | 500 | 503), "{}", refused.summary());
         assert!(refused.json()["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{}", refused.summary());
