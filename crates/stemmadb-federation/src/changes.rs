@@ -96,14 +96,17 @@ impl FederatedChanges {
         FederatedChanges { limit: Some(count), ..self }
     }
 
-    /// The token after the newest changes of embedded members. Members on servers are read from their beginning.
+    /// The token after the newest changes of all members. A server that does not answer is read from its beginning.
     pub(crate) fn newest_token(&self) -> String {
         let members = self.federation.current().members;
         let newest = |member: &OpenMember| match &member.database {
             AnyDatabase::Embedded(database) => {
                 Some((member.name.clone(), position(&member.database, database.sequence())))
             }
-            AnyDatabase::Remote(_) => None,
+            AnyDatabase::Remote(database) => {
+                let sequence = database.sequence().ok()?;
+                Some((member.name.clone(), position(&member.database, sequence)))
+            }
         };
         let since: Object = members.iter().filter_map(newest).collect();
         encode([("since", Value::Object(since))].into_iter().collect())

@@ -1,7 +1,9 @@
 //! Members of a federation: databases with names.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use stemmadb::replication::Peer;
 use stemmadb::{Database, Error, Result};
 use stemmadb_client::{AnyDatabase, RemoteDatabase};
 
@@ -22,6 +24,7 @@ use stemmadb_client::{AnyDatabase, RemoteDatabase};
 pub struct Member {
     name: Option<String>,
     source: Source,
+    copier: Option<Copier>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,6 +38,17 @@ enum Source {
 pub(crate) struct OpenMember {
     pub(crate) name: String,
     pub(crate) database: AnyDatabase,
+    copier: Option<Copier>,
+}
+
+/// A database on a server as one side of a replication.
+#[derive(Clone)]
+struct Copier(Arc<dyn Peer>);
+
+impl std::fmt::Debug for Copier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Copier")
+    }
 }
 
 impl Member {
@@ -43,6 +57,13 @@ impl Member {
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Member { name: Some(name.into()), ..self }
+    }
+
+    /// Copies documents from and to a member on a server by this peer, for example `stemmadb_http::HttpPeer`, which
+    /// names the same database. Moves of buckets between shards need it; embedded members need none.
+    #[must_use]
+    pub fn copied_by(self, peer: Arc<dyn Peer>) -> Self {
+        Member { copier: Some(Copier(peer)), ..self }
     }
 
     /// Opens the member at a position.
@@ -55,11 +76,24 @@ impl Member {
             Source::Open(database) => database,
             Source::Location(location) => AnyDatabase::open(&location).map_err(|error| of_member(&name, error))?,
         };
-        Ok(OpenMember { name, database })
+        Ok(OpenMember { name, database, copier: self.copier })
     }
 }
 
 impl OpenMember {
+    /// The member as one side of a replication.
+    ///
+    /// # Errors
+    /// `Invalid` for a member on a server without a peer.
+    pub(crate) fn peer(&self) -> Result<Arc<dyn Peer>> {
+        match (&self.database, &self.copier) {
+            (_, Some(Copier(peer))) => Ok(peer.clone()),
+            (AnyDatabase::Embedded(database), None) => Ok(Arc::new(database.clone())),
+            (AnyDatabase::Remote(_), None) => Err(Error::invalid(format!("the shard `{}` is on a server", self.name))
+                .with_hint("buckets move to and from it if it has a peer: Member::copied_by")),
+        }
+    }
+
     /// An error of this member, with its name.
     pub(crate) fn error(&self, error: Error) -> Error {
         of_member(&self.name, error)
@@ -89,7 +123,7 @@ pub fn without_credentials(location: &str) -> String {
 
 impl From<AnyDatabase> for Member {
     fn from(database: AnyDatabase) -> Self {
-        Member { name: None, source: Source::Open(database) }
+        Member { name: None, copier: None, source: Source::Open(database) }
     }
 }
 
@@ -113,13 +147,13 @@ impl From<RemoteDatabase> for Member {
 
 impl From<&str> for Member {
     fn from(location: &str) -> Self {
-        Member { name: None, source: Source::Location(location.to_owned()) }
+        Member { name: None, copier: None, source: Source::Location(location.to_owned()) }
     }
 }
 
 impl From<String> for Member {
     fn from(location: String) -> Self {
-        Member { name: None, source: Source::Location(location) }
+        Member { name: None, copier: None, source: Source::Location(location) }
     }
 }
 

@@ -2,14 +2,17 @@
 
 mod cases;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cases::{Random, body, compare, fill};
 use serde_json::json;
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Selector};
 use stemmadb_client::{AnyDatabase, Client, ClientOptions, Credentials};
-use stemmadb_federation::{Federation, Grouping, Member, MissingMembers, VirtualDatabase};
+use stemmadb_federation::{Federation, Grouping, Member, MissingMembers, MoveStep, ShardMove, VirtualDatabase};
+use stemmadb_http::HttpPeer;
 use stemmadb_server::{Administrator, Config, Server, Wire};
 
 /// A server that ends with the test.
@@ -161,5 +164,57 @@ fn shards_lie_on_servers() {
         let refused = db.merge("far-0", "near").unwrap_err();
         assert!(refused.message().contains("is on a server"), "{refused}");
         assert!(db.pending_move().unwrap().is_none());
+    }
+}
+
+/// Buckets move between the program and a server, in all directions, while documents are written.
+#[test]
+fn buckets_move_to_servers_and_back() {
+    let server = TestServer::start();
+    let http = server.server.as_ref().unwrap().address();
+    let member = |name: &str| {
+        let database = server.client.create_database(name).unwrap();
+        let peer = HttpPeer::new(&format!("http://root:geheim@{http}/{name}")).unwrap();
+        Member::from(database).named(name).copied_by(Arc::new(peer))
+    };
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let whole = Database::in_memory();
+        let db = VirtualDatabase::create([("near", Database::in_memory())], Grouping::ById).unwrap();
+        let write = |random: &mut Random, count: u64| {
+            for _ in 0..count {
+                let (id, body) = (format!("d{:03}", random.below(400)), body(random));
+                assert_eq!(db.upsert(&id, &body).unwrap(), whole.upsert(&id, &body).unwrap());
+            }
+        };
+        write(&mut random, 600);
+        let far = |at: u64| format!("far-{seed}-{at}");
+        let run = |random: &mut Random, mut moving: ShardMove| {
+            while moving.step().unwrap() != MoveStep::Done {
+                write(random, 5);
+                compare(random, &db, &whole);
+            }
+        };
+        // To the server, divided there, half of it back, and then all of it.
+        run(&mut random, db.split("near", member(&far(0))).unwrap());
+        run(&mut random, db.split(&far(0), member(&far(1))).unwrap());
+        db.add_shard(("home", Database::in_memory())).unwrap();
+        run(&mut random, db.merge(&far(1), "home").unwrap());
+        let mut canceled = db.split(&far(0), member(&far(2))).unwrap();
+        canceled.step().unwrap();
+        run(&mut random, canceled.cancel().unwrap());
+        let token = db.changes().newest_token();
+        run(&mut random, db.merge(&far(0), "home").unwrap());
+        assert_eq!(db.shards().iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["near", "home"]);
+        (0..30).for_each(|_| compare(&mut random, &db, &whole));
+        let changed = |after: Option<&String>| {
+            let changes = after.into_iter().fold(db.changes(), |changes, token| changes.after(token));
+            changes.run().unwrap().map(|change| change.unwrap().id.to_string()).collect::<BTreeSet<_>>()
+        };
+        let listed = whole.snapshot().unwrap().list().run().map(|listed| listed.unwrap().id.to_string());
+        assert_eq!(changed(None), listed.collect());
+        db.upsert("d000", &json!({"last": seed})).unwrap();
+        whole.upsert("d000", &json!({"last": seed})).unwrap();
+        assert!(changed(Some(&token)).contains("d000"));
     }
 }

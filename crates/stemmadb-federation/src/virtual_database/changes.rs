@@ -51,8 +51,8 @@ impl VirtualChanges {
         VirtualChanges { changes: self.changes.after(token), ..self }
     }
 
-    /// The token of the newest position: reading after it returns only what is written from now on. For shards that
-    /// are on servers, it is the beginning.
+    /// The token of the newest position: reading after it returns only what is written from now on. For a shard on a
+    /// server that does not answer, it is the beginning.
     pub fn newest_token(&self) -> String {
         self.changes.newest_token()
     }
@@ -101,10 +101,16 @@ impl VirtualChangeRows {
         if owner.name == shard {
             return Ok(Some(change));
         }
-        let AnyDatabase::Embedded(database) = &owner.database else { return Ok(None) };
-        let changes = database.changes(Sequence::ZERO).map_err(|error| owner.error(error))?;
-        let mut changes = changes.ids([change.id.as_str()]).documents(self.documents).run();
-        changes.next().transpose().map_err(|error| owner.error(error))
+        let newest = match &owner.database {
+            AnyDatabase::Embedded(database) => database
+                .changes(Sequence::ZERO)
+                .and_then(|all| all.ids([change.id.as_str()]).documents(self.documents).run().next().transpose()),
+            AnyDatabase::Remote(database) => {
+                let all = database.changes(Sequence::ZERO).ids([change.id.as_str()]).documents(self.documents);
+                all.run().and_then(|mut changes| changes.next().transpose())
+            }
+        };
+        newest.map_err(|error| owner.error(error))
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::RwLock;
 use serde::Serialize;
-use stemmadb::{Document, DocumentId, Edit, Error, ErrorKind, Object, Patch, Query, Result, Revision, Sequence, Value};
+use stemmadb::{
+    Document, DocumentId, Edit, Error, ErrorKind, Object, Patch, Query, Result, Revision, Selector, Sequence, Value,
+};
 use stemmadb_client::AnyDatabase;
 
 use crate::federation::Federation;
@@ -341,13 +343,15 @@ fn check_is_empty(member: &OpenMember) -> Result<()> {
 
 /// The ids of the documents of a database that belong to these buckets.
 fn ids_in(database: &AnyDatabase, grouping: Grouping, buckets: &[u16]) -> Result<Vec<DocumentId>> {
-    let AnyDatabase::Embedded(database) = database else { return Ok(Vec::new()) };
-    let mut ids = Vec::new();
-    for listed in database.snapshot()?.list().run() {
-        let id = listed?.id;
-        if buckets.binary_search(&placement::bucket_of(grouping, id.as_str())).is_ok() {
-            ids.push(id);
+    let is_in = |id: &DocumentId| buckets.binary_search(&placement::bucket_of(grouping, id.as_str())).is_ok();
+    match database {
+        AnyDatabase::Embedded(database) => {
+            let ids = database.snapshot()?.list().run().map(|listed| Ok(listed?.id));
+            ids.filter(|id| id.as_ref().map_or(true, is_in)).collect()
+        }
+        AnyDatabase::Remote(database) => {
+            let ids = database.find(Selector::everything()).ids()?;
+            ids.filter(|id| id.as_ref().map_or(true, is_in)).collect()
         }
     }
-    Ok(ids)
 }

@@ -21,7 +21,7 @@ use stemmadb::replication::{
     ChangesPage, DocumentLeaves, MissingRevisions, Peer, Replication, ReplicationScope, ReplicationStats, Transfer,
     WriteOutcome,
 };
-use stemmadb::{Database, DocumentId, Edit, Error, ErrorKind, Result, Value};
+use stemmadb::{DocumentId, Edit, Error, ErrorKind, Result, Value};
 use stemmadb_client::AnyDatabase;
 
 use super::placement::{Grouping, Placement, PlannedMove, bucket_of};
@@ -124,8 +124,8 @@ pub struct ShardMove {
     database: VirtualDatabase,
     planned: PlannedMove,
     grouping: Grouping,
-    source: Database,
-    target: Database,
+    source: MovePart,
+    target: MovePart,
     /// Whether the target had buckets before, so that reads have to skip the copies.
     is_target_read: bool,
     passes: u32,
@@ -135,6 +135,20 @@ pub struct ShardMove {
     is_done: bool,
     control: MoveControl,
     _running: Running,
+}
+
+/// A shard that takes part in a move.
+struct MovePart {
+    database: AnyDatabase,
+    peer: Arc<dyn Peer>,
+}
+
+impl MovePart {
+    /// # Errors
+    /// `Invalid` for a shard on a server that documents can't be copied from.
+    fn of(member: &OpenMember) -> Result<Self> {
+        Ok(MovePart { database: member.database.clone(), peer: member.peer()? })
+    }
 }
 
 /// Only one move runs at a time.
@@ -178,11 +192,12 @@ impl VirtualDatabase {
         Ok(())
     }
 
-    /// Moves buckets, all of one shard, to another one. Both shards are embedded.
+    /// Moves buckets, all of one shard, to another one. A shard on a server needs a peer: [`Member::copied_by`].
     ///
     /// # Errors
     /// `NotFound` if there is no such shard; `Invalid` if the buckets are of several shards, the target had some of
-    /// them before, or one of the two is on a server; `Conflict` if another move is in progress or interrupted.
+    /// them before, or one of the two is on a server without a peer; `Conflict` if another move is in progress or
+    /// interrupted.
     pub fn move_buckets(&self, buckets: impl IntoIterator<Item = u16>, to: &str) -> Result<ShardMove> {
         let mut buckets: Vec<u16> = buckets.into_iter().collect();
         buckets.sort_unstable();
@@ -246,7 +261,7 @@ impl VirtualDatabase {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` if the buckets are of several shards, or the shard is on a server.
+    /// `Invalid` if the buckets are of several shards.
     pub fn estimate(&self, buckets: impl IntoIterator<Item = u16>) -> Result<MoveEstimate> {
         let mut buckets: Vec<u16> = buckets.into_iter().collect();
         buckets.sort_unstable();
@@ -254,9 +269,9 @@ impl VirtualDatabase {
         let (grouping, source) = {
             let gate = self.gate.read();
             let from = gate.placement.owner_of_all(&buckets)?;
-            (gate.placement.grouping, embedded(gate.member(from)?)?)
+            (gate.placement.grouping, gate.member(from)?.database.clone())
         };
-        let ids = ids_in(&AnyDatabase::from(source.clone()), grouping, &buckets)?;
+        let ids = ids_in(&source, grouping, &buckets)?;
         let (mut sampled_count, mut sampled_bytes) = (0_u64, 0_u64);
         for id in ids.iter().step_by(ids.len() / SAMPLE_COUNT + 1) {
             if let Some(document) = source.get(id.as_str())? {
@@ -279,8 +294,8 @@ impl VirtualDatabase {
             if planned.from == planned.to {
                 return Err(Error::invalid("the buckets are in this shard already"));
             }
-            embedded(from)?;
-            embedded(to)?;
+            MovePart::of(from)?;
+            MovePart::of(to)?;
             let had = |(shard, buckets): &(String, Vec<u16>)| {
                 *shard == planned.to && planned.buckets.iter().any(|bucket| buckets.binary_search(bucket).is_ok())
             };
@@ -301,9 +316,9 @@ impl VirtualDatabase {
             let gate = self.gate.read();
             let (source, target) = (gate.member(&planned.from)?, gate.member(&planned.to)?);
             let is_read = gate.placement.is_owner(gate.placement.index(&planned.to)?);
-            (gate.placement.grouping, embedded(source)?, embedded(target)?, is_read)
+            (gate.placement.grouping, MovePart::of(source)?, MovePart::of(target)?, is_read)
         };
-        let ids = ids_in(&AnyDatabase::from(source.clone()), grouping, &planned.buckets)?;
+        let ids = ids_in(&source.database, grouping, &planned.buckets)?;
         Ok(ShardMove {
             database: self.clone(),
             planned,
@@ -334,15 +349,6 @@ impl VirtualDatabase {
 
 fn pending() -> Error {
     Error::conflict("a move is not complete").with_hint("continue it with pending_move")
-}
-
-/// The database of a shard that takes part in a move.
-fn embedded(member: &OpenMember) -> Result<Database> {
-    match &member.database {
-        AnyDatabase::Embedded(database) => Ok(database.clone()),
-        AnyDatabase::Remote(_) => Err(Error::invalid(format!("the shard `{}` is on a server", member.name))
-            .with_hint("buckets move between embedded shards only")),
-    }
 }
 
 /// Stores a placement. It counts once one shard has it: `first`, or the first embedded one. The others get it as far as
@@ -476,7 +482,7 @@ impl ShardMove {
     fn copy(&mut self) -> Result<MoveStep> {
         let copied = {
             let source = BucketSource { of: self, is_fenced: false };
-            let replication = Replication::new(&source, &self.target);
+            let replication = Replication::new(&source, &*self.target.peer);
             // The first pass compares everything, so that nothing depends on what an earlier run had achieved.
             let replication = if self.passes == 0 { replication.since(Value::from(0_u64)) } else { replication };
             self.checked(&replication.run()?)?
@@ -501,14 +507,14 @@ impl ShardMove {
         let mut gate = gate.write();
         let copied = {
             let source = BucketSource { of: self, is_fenced: true };
-            Replication::new(&source, &self.target).run()?
+            Replication::new(&source, &*self.target.peer).run()?
         };
         if let Err(error) = self.checked(&copied) {
             // The next pass compares everything again.
             self.passes = 0;
             return Err(error);
         }
-        self.target.flush()?;
+        self.target.database.flush()?;
         let (from, to) = (gate.placement.index(&self.planned.from)?, gate.placement.index(&self.planned.to)?);
         let planned = PlannedMove { is_switched: true, ..self.planned.clone() };
         let placement = gate.placement.next(|next| {
@@ -527,9 +533,9 @@ impl ShardMove {
     fn clean(&mut self) -> Result<MoveStep> {
         let some: Vec<DocumentId> = self.ids.lock().iter().take(CLEAN_COUNT).cloned().collect();
         let (mut leaves, mut edits) = (Vec::new(), Vec::new());
-        let snapshot = self.source.snapshot()?;
-        for id in &some {
-            match snapshot.get(id.as_str())? {
+        let documents = self.source.database.get_many(some.iter().map(DocumentId::as_str))?;
+        for (id, document) in some.iter().zip(documents) {
+            match document {
                 None => drop(self.ids.lock().remove(id)),
                 Some(document) => {
                     let revision = *document.revision();
@@ -538,14 +544,14 @@ impl ShardMove {
                 }
             }
         }
-        if let Some(missing) = self.target.missing_revisions(&leaves)?.first() {
+        if let Some(missing) = self.target.peer.missing_revisions(&leaves)?.first() {
             return Err(Error::invalid(format!(
                 "the shard `{}` lacks a revision of the document `{}`, which is therefore not deleted",
                 self.planned.to, missing.id
             )));
         }
         let count = edits.len();
-        for outcome in self.source.bulk(edits)? {
+        for outcome in self.source.database.bulk(edits)? {
             // Of a document with conflicts, the next leaf is deleted by the next step.
             outcome?;
         }
@@ -595,20 +601,20 @@ impl Peer for BucketSource<'_> {
     /// Each set of buckets has its own checkpoints.
     fn identity(&self) -> Result<String> {
         let bytes: Vec<u8> = self.of.planned.buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect();
-        Ok(format!("{} {:08x} {}", Database::identity(&self.of.source)?, crc32c::crc32c(&bytes), bytes.len()))
+        Ok(format!("{} {:08x} {}", self.of.source.peer.identity()?, crc32c::crc32c(&bytes), bytes.len()))
     }
 
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
-        self.of.source.get_checkpoint(id)
+        self.of.source.peer.get_checkpoint(id)
     }
 
     fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
-        self.of.source.put_checkpoint(id, body)
+        self.of.source.peer.put_checkpoint(id, body)
     }
 
     fn changes(&self, since: Option<&Value>, count: usize, scope: &ReplicationScope) -> Result<ChangesPage> {
         self.of.control.refuse_if_stopped()?;
-        let mut page = Peer::changes(&self.of.source, since, count, scope)?;
+        let mut page = self.of.source.peer.changes(since, count, scope)?;
         let buckets = &self.of.planned.buckets;
         page.leaves.retain(|leaves| buckets.binary_search(&bucket_of(self.of.grouping, leaves.id.as_str())).is_ok());
         self.of.ids.lock().extend(page.leaves.iter().map(|leaves| leaves.id.clone()));
@@ -622,22 +628,22 @@ impl Peer for BucketSource<'_> {
     }
 
     fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> Result<Vec<MissingRevisions>> {
-        self.of.source.missing_revisions(leaves)
+        self.of.source.peer.missing_revisions(leaves)
     }
 
     fn read(&self, missing: &[MissingRevisions], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
         self.of.control.refuse_if_stopped()?;
-        Peer::read(&self.of.source, missing, &mut |transfer| {
+        self.of.source.peer.read(missing, &mut |transfer| {
             self.of.control.copied_count.fetch_add(1, Ordering::Relaxed);
             take(transfer)
         })
     }
 
     fn write(&self, transfers: Vec<Transfer>, outcome: &mut WriteOutcome) -> Result<()> {
-        Peer::write(&self.of.source, transfers, outcome)
+        self.of.source.peer.write(transfers, outcome)
     }
 
     fn wait(&self, since: &Value, timeout: Duration) -> Result<()> {
-        Peer::wait(&self.of.source, since, timeout)
+        self.of.source.peer.wait(since, timeout)
     }
 }
