@@ -18,14 +18,16 @@ pub(crate) struct Gate {
     pub(crate) placement: Arc<Placement>,
     /// The shards, in the order of the placement.
     pub(crate) members: Arc<[OpenMember]>,
+    /// Keeps the placement besides the shards, and decides if it is given.
+    pub(crate) holder: Option<OpenMember>,
     /// For each shard, the documents that it has although it does not own their buckets.
     pub(crate) losers: Losers,
 }
 
 impl Gate {
-    pub(crate) fn new(placement: Placement, members: Vec<OpenMember>) -> Self {
+    pub(crate) fn new(placement: Placement, members: Vec<OpenMember>, holder: Option<OpenMember>) -> Self {
         let losers = Arc::new(vec![HashSet::new(); members.len()]);
-        Gate { placement: Arc::new(placement), members: members.into(), losers }
+        Gate { placement: Arc::new(placement), members: members.into(), holder, losers }
     }
 
     /// The shard that has a document.
@@ -45,6 +47,6 @@ impl Gate {
 
     /// Replaces the shards. None has documents that it does not own.
     pub(crate) fn replace(&mut self, placement: Placement, members: Vec<OpenMember>) {
-        *self = Gate::new(placement, members);
+        *self = Gate::new(placement, members, self.holder.take());
     }
 }

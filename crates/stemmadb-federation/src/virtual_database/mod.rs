@@ -29,6 +29,8 @@ pub use transact::VirtualTransact;
 /// The namespace and the key of the placement in each shard. Keys are neither documents nor replicated.
 const NAMESPACE: &str = "stemma.virtual";
 const KEY: &str = "placement";
+/// The name of a database that keeps the placement, in errors.
+const HOLDER: &str = "placement";
 
 /// One database whose documents are stored in several shards, by a hash of their ids.
 ///
@@ -69,14 +71,34 @@ impl VirtualDatabase {
     /// `Invalid` if there is no shard, two have the same name, or one has documents; `Conflict` if one is a shard
     /// already.
     pub fn create<M: Into<Member>>(shards: impl IntoIterator<Item = M>, grouping: Grouping) -> Result<Self> {
+        Self::create_held(None, shards, grouping)
+    }
+
+    /// As [`VirtualDatabase::create`], with a database that keeps the placement: [`VirtualDatabase::open_in`].
+    ///
+    /// # Errors
+    /// Those of [`VirtualDatabase::create`].
+    pub fn create_in<M: Into<Member>>(
+        holder: impl Into<Member>,
+        shards: impl IntoIterator<Item = M>,
+        grouping: Grouping,
+    ) -> Result<Self> {
+        Self::create_held(Some(holder.into().named(HOLDER).open(0)?), shards, grouping)
+    }
+
+    fn create_held<M: Into<Member>>(
+        holder: Option<OpenMember>,
+        shards: impl IntoIterator<Item = M>,
+        grouping: Grouping,
+    ) -> Result<Self> {
         let federation = Federation::over(shards)?;
         federation.members.iter().try_for_each(check_is_empty)?;
         let names = federation.names().map(str::to_owned).collect();
         let placement = Placement::equal(names, grouping);
-        for member in federation.members.iter() {
+        for member in federation.members.iter().chain(&holder) {
             store(member, &placement)?;
         }
-        Ok(Self::with(federation, placement))
+        Ok(Self::with(federation, placement, holder))
     }
 
     /// Opens a virtual database, of which all shards are given by the names under which it was created or they were
@@ -87,6 +109,32 @@ impl VirtualDatabase {
     pub fn open<M: Into<Member>>(shards: impl IntoIterator<Item = M>) -> Result<Self> {
         let federation = Federation::over(shards)?;
         let placement = newest_placement(&federation)?;
+        Self::open_placed(federation, placement, None)
+    }
+
+    /// Opens a virtual database whose placement is kept by `holder`, which is not read and written otherwise. It opens
+    /// although shards on servers do not answer. A virtual database that had no holder before gets one.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # use stemmadb_federation::{Grouping, VirtualDatabase};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let (holder, shard) = (Database::in_memory(), Database::in_memory());
+    /// VirtualDatabase::create_in(&holder, [("one", shard.clone())], Grouping::ById)?;
+    /// assert_eq!(VirtualDatabase::open_in(&holder, [("one", shard)])?.shards().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`VirtualDatabase::open`].
+    pub fn open_in<M: Into<Member>>(holder: impl Into<Member>, shards: impl IntoIterator<Item = M>) -> Result<Self> {
+        let (federation, holder) = (Federation::over(shards)?, holder.into().named(HOLDER).open(0)?);
+        let placement = held_placement(&holder, &federation)?;
+        Self::open_placed(federation, placement, Some(holder))
+    }
+
+    fn open_placed(federation: Federation, placement: Placement, holder: Option<OpenMember>) -> Result<Self> {
         let given: Vec<&str> = federation.names().collect();
         if let Some(missing) = placement.shards.iter().find(|name| !given.contains(&name.as_str())) {
             return Err(Error::invalid(format!("the shard `{missing}` is missing")));
@@ -94,7 +142,7 @@ impl VirtualDatabase {
         if let Some(other) = given.iter().find(|name| !placement.shards.iter().any(|shard| shard == *name)) {
             return Err(Error::invalid(format!("`{other}` is no shard")).with_hint("add it with add_shard"));
         }
-        let this = Self::with(federation, placement);
+        let this = Self::with(federation, placement, holder);
         this.hide_copies()?;
         Ok(this)
     }
@@ -119,10 +167,21 @@ impl VirtualDatabase {
         Ok(newest_placement(&Federation::over(databases)?)?.shards)
     }
 
-    fn with(federation: Federation, placement: Placement) -> Self {
+    /// As [`VirtualDatabase::shards_among`], for a virtual database whose placement is kept by `holder`.
+    ///
+    /// # Errors
+    /// Those of [`VirtualDatabase::shards_among`].
+    pub fn shards_in<M: Into<Member>>(
+        holder: impl Into<Member>,
+        databases: impl IntoIterator<Item = M>,
+    ) -> Result<Vec<String>> {
+        Ok(held_placement(&holder.into().named(HOLDER).open(0)?, &Federation::over(databases)?)?.shards)
+    }
+
+    fn with(federation: Federation, placement: Placement, holder: Option<OpenMember>) -> Self {
         let member = |name: &String| federation.members.iter().find(|member| member.name == *name).cloned();
         let members: Vec<OpenMember> = placement.shards.iter().filter_map(member).collect();
-        let gate = Arc::new(RwLock::new(Gate::new(placement, members)));
+        let gate = Arc::new(RwLock::new(Gate::new(placement, members, holder)));
         VirtualDatabase { federation: federation.gated(gate.clone()), gate, is_moving: Arc::default() }
     }
 
@@ -303,6 +362,16 @@ fn newest_placement(federation: &Federation) -> Result<Placement> {
         }
     }
     newest.ok_or_else(|| Error::not_found("none of the databases is a shard"))
+}
+
+/// The placement that a database keeps for a virtual one; at first, that of the shards, which is stored in it.
+fn held_placement(holder: &OpenMember, federation: &Federation) -> Result<Placement> {
+    if let Some(placement) = load(holder)? {
+        return Ok(placement);
+    }
+    let placement = newest_placement(federation)?;
+    store(holder, &placement)?;
+    Ok(placement)
 }
 
 /// Stores the placement in a shard.

@@ -187,7 +187,7 @@ impl VirtualDatabase {
         let placement = gate.placement.next(|next| next.shards.push(member.name.clone()));
         let mut members = gate.members.to_vec();
         members.push(member);
-        decide(&members, None, &placement)?;
+        decide(gate.holder.as_ref(), &members, None, &placement)?;
         gate.replace(placement, members);
         Ok(())
     }
@@ -304,7 +304,7 @@ impl VirtualDatabase {
                     .with_hint("move them to a new shard"));
             }
             let placement = gate.placement.next(|next| next.planned = Some(planned.clone()));
-            decide(&gate.members, None, &placement)?;
+            decide(gate.holder.as_ref(), &gate.members, None, &placement)?;
             gate.placement = Arc::new(placement);
         }
         self.begin(planned)
@@ -351,9 +351,20 @@ fn pending() -> Error {
     Error::conflict("a move is not complete").with_hint("continue it with pending_move")
 }
 
-/// Stores a placement. It counts once one shard has it: `first`, or the first embedded one. The others get it as far as
-/// they answer, because opening reads all of them.
-fn decide(members: &[OpenMember], first: Option<&str>, placement: &Placement) -> Result<()> {
+/// Stores a placement. It counts once one database has it: the holder; or, without one, the shard `first`, or the first
+/// embedded one. The others get it as far as they answer, because opening reads all of them.
+fn decide(
+    holder: Option<&OpenMember>,
+    members: &[OpenMember],
+    first: Option<&str>,
+    placement: &Placement,
+) -> Result<()> {
+    if let Some(holder) = holder {
+        store(holder, placement)?;
+        holder.database.flush().map_err(|error| holder.error(error))?;
+        members.iter().for_each(|member| drop(store(member, placement)));
+        return Ok(());
+    }
     let is_embedded = |member: &OpenMember| matches!(member.database, AnyDatabase::Embedded(_));
     let chosen = match first {
         Some(first) => members.iter().position(|member| member.name == first),
@@ -447,7 +458,7 @@ impl ShardMove {
         {
             let mut gate = database.gate.write();
             let placement = gate.placement.next(|next| next.planned = Some(planned.clone()));
-            decide(&gate.members, Some(&planned.to), &placement)?;
+            decide(gate.holder.as_ref(), &gate.members, Some(&planned.to), &placement)?;
             gate.placement = Arc::new(placement);
         }
         // The copies are hidden from reads already if the target is read.
@@ -521,7 +532,7 @@ impl ShardMove {
             planned.buckets.iter().for_each(|bucket| next.owners[usize::from(*bucket)] = to as u16);
             next.planned = Some(planned.clone());
         });
-        decide(&gate.members, Some(&planned.to), &placement)?;
+        decide(gate.holder.as_ref(), &gate.members, Some(&planned.to), &placement)?;
         let members = gate.members.to_vec();
         gate.replace(placement, members);
         gate.hide(from, self.ids.lock().iter().cloned());
@@ -574,7 +585,7 @@ impl ShardMove {
         if planned.removes_source {
             members.remove(from);
         }
-        decide(&members, Some(&planned.to), &placement)?;
+        decide(gate.holder.as_ref(), &members, Some(&planned.to), &placement)?;
         gate.replace(placement, members);
         self.is_done = true;
         Ok(MoveStep::Done)
