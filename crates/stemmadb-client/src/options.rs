@@ -29,6 +29,7 @@ pub struct ClientOptions {
     pub(crate) encoding: Encoding,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) reconnect_time: Duration,
     pub(crate) poll_time: Duration,
     pub(crate) connections_max: usize,
     pub(crate) idempotent_writes: bool,
@@ -42,6 +43,7 @@ impl Default for ClientOptions {
             encoding: Encoding::default(),
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
+            reconnect_time: Duration::MAX,
             poll_time: Duration::from_micros(200),
             connections_max: 16,
             idempotent_writes: true,
@@ -82,6 +84,14 @@ impl ClientOptions {
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a call whose connection is lost, or refused, tries again: the server may be restarting. By default as
+    /// long as the call may take.
+    #[must_use]
+    pub fn reconnect_time(mut self, time: Duration) -> Self {
+        self.reconnect_time = time;
         self
     }
 

@@ -70,14 +70,15 @@ impl<T> Pending<T> {
     pub fn wait(mut self, deadline: Option<Instant>) -> Result<T> {
         let limit = self.database.shared.deadline();
         let deadline = deadline.map_or(limit, |deadline| deadline.min(limit));
-        let mut wait = Duration::from_millis(10);
+        let (mut wait, mut lost_at) = (Duration::from_millis(10), None);
         loop {
             let failure = match self.attempt(deadline) {
                 Ok((items, value)) => return (self.read)(&self.database, items, value),
                 Err(Failure::Answer(error)) => return Err(error),
                 Err(Failure::Lost(error)) => error,
             };
-            if Instant::now() + wait >= deadline {
+            let lost_for = lost_at.get_or_insert_with(Instant::now).elapsed();
+            if Instant::now() + wait >= deadline || lost_for >= self.database.shared.options().reconnect_time {
                 return Err(failure);
             }
             std::thread::sleep(wait);

@@ -260,7 +260,7 @@ impl Shared {
         let has_key = repetition == Repetition::Keyed && self.options.idempotent_writes;
         let is_repeatable = has_key || repetition == Repetition::Safe;
         let expected = if repetition == Repetition::Safe { Expected::Read } else { Expected::Write };
-        let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
+        let (deadline, mut wait, mut lost_at) = (self.deadline(), RETRY_WAIT, None);
         // A write keeps its key, and so its lane, when it is repeated.
         let mut lane: Option<Lane> = None;
         loop {
@@ -295,6 +295,10 @@ impl Shared {
                 Err(Failure::Lost(error)) => error,
                 Err(Failure::Answer(error)) => return Err(error),
             };
+            let lost_for = lost_at.get_or_insert_with(Instant::now).elapsed();
+            if lost_for >= self.options.reconnect_time {
+                return Err(failure);
+            }
             if Instant::now() + wait >= deadline || Cancelling::current().is_cancelled() {
                 return Err(failure);
             }

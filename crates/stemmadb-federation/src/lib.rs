@@ -54,8 +54,8 @@ pub use member::{Member, without_credentials};
 pub use missing::{MissingMember, MissingMembers};
 pub use rows::FederatedRows;
 pub use virtual_database::{
-    Grouping, MoveControl, MoveEstimate, MoveStep, ShardMap, ShardMove, VirtualChangeRows, VirtualChanges,
-    VirtualDatabase, VirtualTransact,
+    Grouping, MoveControl, MoveEstimate, MoveStep, PlacementStore, ShardMap, ShardMove, VirtualChangeRows,
+    VirtualChanges, VirtualDatabase, VirtualTransact,
 };
 pub use watch::{FederatedDelta, FederatedWatch};
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ const RECORDS: &str = "federation";
 
 const NAME_BYTES_MAX: usize = 64;
 const MEMBERS_MAX: usize = 256;
+
+/// How long a server that refuses connections is tried again: the question waits meanwhile.
+const RECONNECT_TIME: Duration = Duration::from_secs(3);
 
 /// Databases that are read as one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -235,7 +239,8 @@ impl DefinedFederation {
             Some(client) => client.clone(),
             None => {
                 check_address(member.host())?;
-                let client = Client::lazy(&member.database, ClientOptions::new().trust(self.trust.clone()))?;
+                let options = ClientOptions::new().reconnect_time(RECONNECT_TIME).trust(self.trust.clone());
+                let client = Client::lazy(&member.database, options)?;
                 clients.insert(member.name.clone(), client.clone());
                 client
             }

@@ -15,7 +15,7 @@
 //! outbound    HTTP client                             objects     backups in object stores
 //! wire        the wire protocol            functions   functions of the program
 //! console     the web console          spans       requests for OpenTelemetry
-//! federations databases that are read as one
+//! federations databases that are read as one     servers     other servers, for shards
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -49,6 +49,7 @@ mod replicator;
 mod routes;
 pub mod script;
 mod server;
+mod servers;
 pub mod settings;
 mod shipping;
 mod spans;

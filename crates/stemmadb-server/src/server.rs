@@ -33,13 +33,13 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
-use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX, VirtualCall};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{
     Access, PREFLIGHT, Restriction, Route, User, check_host, check_origin, cors_headers, is_script_request, refused,
 };
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
-use crate::directory::Directory;
+use crate::directory::{Directory, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::federations::Federations;
 use crate::functions::Functions;
@@ -51,12 +51,13 @@ use crate::outbound::OutboundClient;
 use crate::replicator::{JobContext, Jobs, Topologies, follow};
 use crate::routes::{RouteMatch, VirtualUse, find, openapi, virtual_use};
 use crate::script::{Scripts, WorkerCommand};
+use crate::servers::OtherServers;
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
 use crate::spans::{Spans, TraceParent};
 use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
-use crate::virtual_databases::VirtualDatabases;
+use crate::virtual_databases::{EnteredVirtual, Shard, VirtualDatabases};
 use crate::wire::WireServer;
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
@@ -177,8 +178,12 @@ impl Server {
             limits: config.triggers.clone(),
             stopping: stopped.clone(),
         }));
-        let federations = Federations::new(directory.clone(), outbound, config.replicator.ca.clone());
-        let virtual_databases = Arc::new(VirtualDatabases::new(directory.clone(), stopped.clone()));
+        let ca = config.replicator.ca.clone();
+        let answers = (config.limits.body_bytes, memory.clone());
+        let servers = OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), answers, stopped.clone());
+        let servers = Arc::new(servers);
+        let federations = Federations::new(directory.clone(), outbound, ca);
+        let virtual_databases = VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone());
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
@@ -194,7 +199,8 @@ impl Server {
             topologies: Arc::new(Topologies::new(jobs.clone())),
             jobs,
             federations: Arc::new(federations),
-            virtual_databases,
+            servers,
+            virtual_databases: Arc::new(virtual_databases),
             connections: Arc::default(),
             functions: Arc::new(functions),
             dashboard,
@@ -211,6 +217,7 @@ impl Server {
         let loaded = state.clone();
         blocking(move || {
             loaded.topologies.start()?;
+            loaded.servers.load()?;
             loaded.federations.load()
         })
         .await?;
@@ -630,6 +637,10 @@ async fn handle_once(
         return Err(refused("a state of the past (`as_of`)"));
     }
     let virtual_database = enter_virtual(&state, route, &parameters, &query, restriction.as_ref()).await?;
+    let (part, forwarded) = match &virtual_database {
+        Some(entered) => part_of(entered, route, &parameters),
+        None => (None, None),
+    };
     let reservation = state.memory.reservation();
     record.reservation = Some(reservation.clone());
     let call = Call {
@@ -640,12 +651,13 @@ async fn handle_once(
         query,
         user,
         virtual_database,
+        part,
         restriction,
         proof,
         body: Some(body),
         reservation: reservation.clone(),
     };
-    let handler = reservation.scope((endpoint.handler)(call));
+    let handler = reservation.scope(endpoint.answer(call, forwarded));
     let answer = match route.only_reads() {
         true => record.cancellation.run(handler).await.unwrap_or_else(|| Err(panicked()))?,
         false => handler.await?,
@@ -666,7 +678,7 @@ async fn enter_virtual(
     parameters: &Parameters,
     query: &Query,
     restriction: Option<&Restriction>,
-) -> Result<Option<VirtualCall>> {
+) -> Result<Option<EnteredVirtual>> {
     let Some(name) = parameters.get("db").filter(|name| state.directory.is_virtual(name)) else { return Ok(None) };
     let served_for = virtual_use(route);
     if restriction.is_some() {
@@ -684,14 +696,26 @@ async fn enter_virtual(
     if served_for == VirtualUse::Whole {
         return Ok(None);
     }
-    let entered = state.virtual_databases.enter(name).await?;
-    let part = match (served_for, parameters.get("doc"), parameters.get("ddoc")) {
-        (VirtualUse::Own, ..) => Some(entered.open.own.clone()),
-        (VirtualUse::Document, Some(id), _) => Some(entered.shard_of(id)),
-        (VirtualUse::Document, None, Some(name)) => Some(entered.shard_of(&format!("_design/{name}"))),
-        _ => None,
+    state.virtual_databases.enter(name).await.map(Some)
+}
+
+/// The part of a virtual database on this server that a route is about; or else the document that it is about, whose
+/// shard is on another server.
+fn part_of(
+    entered: &EnteredVirtual,
+    route: &Route,
+    parameters: &Parameters,
+) -> (Option<Arc<ServedDatabase>>, Option<String>) {
+    let id = match (virtual_use(route), parameters.get("doc"), parameters.get("ddoc")) {
+        (VirtualUse::Own, ..) => return (Some(entered.open.own.clone()), None),
+        (VirtualUse::Document, Some(id), _) => id.to_owned(),
+        (VirtualUse::Document, None, Some(name)) => format!("_design/{name}"),
+        _ => return (None, None),
     };
-    Ok(Some(VirtualCall { entered, part }))
+    match entered.shard_of(&id) {
+        Shard::Here(served) => (Some(served), None),
+        Shard::There(_) => (None, Some(id)),
+    }
 }
 
 /// Checks that a request is authenticated if `require_valid_user` is set, except for logging in, `/_up`, and

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use stemmadb::{DocumentId, Result};
 
+use super::holder::Holder;
 use super::placement::Placement;
 use crate::member::OpenMember;
 use crate::view::Losers;
@@ -19,13 +20,13 @@ pub(crate) struct Gate {
     /// The shards, in the order of the placement.
     pub(crate) members: Arc<[OpenMember]>,
     /// Keeps the placement besides the shards, and decides if it is given.
-    pub(crate) holder: Option<OpenMember>,
+    pub(crate) holder: Option<Holder>,
     /// For each shard, the documents that it has although it does not own their buckets.
     pub(crate) losers: Losers,
 }
 
 impl Gate {
-    pub(crate) fn new(placement: Placement, members: Vec<OpenMember>, holder: Option<OpenMember>) -> Self {
+    pub(crate) fn new(placement: Placement, members: Vec<OpenMember>, holder: Option<Holder>) -> Self {
         let losers = Arc::new(vec![HashSet::new(); members.len()]);
         Gate { placement: Arc::new(placement), members: members.into(), holder, losers }
     }

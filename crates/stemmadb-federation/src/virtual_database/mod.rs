@@ -2,6 +2,7 @@
 
 mod changes;
 mod gate;
+mod holder;
 mod moves;
 mod placement;
 mod transact;
@@ -21,6 +22,8 @@ use crate::find::{FederatedAggregation, FederatedFind};
 use crate::member::{Member, OpenMember};
 pub use changes::{VirtualChangeRows, VirtualChanges};
 pub(crate) use gate::Gate;
+use holder::Holder;
+pub use holder::PlacementStore;
 pub use moves::{MoveControl, MoveEstimate, MoveStep, ShardMove};
 use placement::Placement;
 pub use placement::{Grouping, ShardMap};
@@ -29,8 +32,6 @@ pub use transact::VirtualTransact;
 /// The namespace and the key of the placement in each shard. Keys are neither documents nor replicated.
 const NAMESPACE: &str = "stemma.virtual";
 const KEY: &str = "placement";
-/// The name of a database that keeps the placement, in errors.
-const HOLDER: &str = "placement";
 
 /// One database whose documents are stored in several shards, by a hash of their ids.
 ///
@@ -79,15 +80,15 @@ impl VirtualDatabase {
     /// # Errors
     /// Those of [`VirtualDatabase::create`].
     pub fn create_in<M: Into<Member>>(
-        holder: impl Into<Member>,
+        holder: Arc<dyn PlacementStore>,
         shards: impl IntoIterator<Item = M>,
         grouping: Grouping,
     ) -> Result<Self> {
-        Self::create_held(Some(holder.into().named(HOLDER).open(0)?), shards, grouping)
+        Self::create_held(Some(Holder(holder)), shards, grouping)
     }
 
     fn create_held<M: Into<Member>>(
-        holder: Option<OpenMember>,
+        holder: Option<Holder>,
         shards: impl IntoIterator<Item = M>,
         grouping: Grouping,
     ) -> Result<Self> {
@@ -95,9 +96,10 @@ impl VirtualDatabase {
         federation.members.iter().try_for_each(check_is_empty)?;
         let names = federation.names().map(str::to_owned).collect();
         let placement = Placement::equal(names, grouping);
-        for member in federation.members.iter().chain(&holder) {
+        for member in federation.members.iter() {
             store(member, &placement)?;
         }
+        holder.iter().try_for_each(|holder| holder.store(&placement))?;
         Ok(Self::with(federation, placement, holder))
     }
 
@@ -112,29 +114,21 @@ impl VirtualDatabase {
         Self::open_placed(federation, placement, None)
     }
 
-    /// Opens a virtual database whose placement is kept by `holder`, which is not read and written otherwise. It opens
-    /// although shards on servers do not answer. A virtual database that had no holder before gets one.
-    ///
-    /// ```
-    /// # use stemmadb::Database;
-    /// # use stemmadb_federation::{Grouping, VirtualDatabase};
-    /// # fn main() -> stemmadb::Result<()> {
-    /// let (holder, shard) = (Database::in_memory(), Database::in_memory());
-    /// VirtualDatabase::create_in(&holder, [("one", shard.clone())], Grouping::ById)?;
-    /// assert_eq!(VirtualDatabase::open_in(&holder, [("one", shard)])?.shards().len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Opens a virtual database whose placement is kept by `holder`: see [`PlacementStore`]. It opens although shards
+    /// on servers do not answer. A virtual database that had no holder before gets one.
     ///
     /// # Errors
     /// Those of [`VirtualDatabase::open`].
-    pub fn open_in<M: Into<Member>>(holder: impl Into<Member>, shards: impl IntoIterator<Item = M>) -> Result<Self> {
-        let (federation, holder) = (Federation::over(shards)?, holder.into().named(HOLDER).open(0)?);
+    pub fn open_in<M: Into<Member>>(
+        holder: Arc<dyn PlacementStore>,
+        shards: impl IntoIterator<Item = M>,
+    ) -> Result<Self> {
+        let (federation, holder) = (Federation::over(shards)?, Holder(holder));
         let placement = held_placement(&holder, &federation)?;
         Self::open_placed(federation, placement, Some(holder))
     }
 
-    fn open_placed(federation: Federation, placement: Placement, holder: Option<OpenMember>) -> Result<Self> {
+    fn open_placed(federation: Federation, placement: Placement, holder: Option<Holder>) -> Result<Self> {
         let given: Vec<&str> = federation.names().collect();
         if let Some(missing) = placement.shards.iter().find(|name| !given.contains(&name.as_str())) {
             return Err(Error::invalid(format!("the shard `{missing}` is missing")));
@@ -172,13 +166,13 @@ impl VirtualDatabase {
     /// # Errors
     /// Those of [`VirtualDatabase::shards_among`].
     pub fn shards_in<M: Into<Member>>(
-        holder: impl Into<Member>,
+        holder: Arc<dyn PlacementStore>,
         databases: impl IntoIterator<Item = M>,
     ) -> Result<Vec<String>> {
-        Ok(held_placement(&holder.into().named(HOLDER).open(0)?, &Federation::over(databases)?)?.shards)
+        Ok(held_placement(&Holder(holder), &Federation::over(databases)?)?.shards)
     }
 
-    fn with(federation: Federation, placement: Placement, holder: Option<OpenMember>) -> Self {
+    fn with(federation: Federation, placement: Placement, holder: Option<Holder>) -> Self {
         let member = |name: &String| federation.members.iter().find(|member| member.name == *name).cloned();
         let members: Vec<OpenMember> = placement.shards.iter().filter_map(member).collect();
         let gate = Arc::new(RwLock::new(Gate::new(placement, members, holder)));
@@ -365,12 +359,12 @@ fn newest_placement(federation: &Federation) -> Result<Placement> {
 }
 
 /// The placement that a database keeps for a virtual one; at first, that of the shards, which is stored in it.
-fn held_placement(holder: &OpenMember, federation: &Federation) -> Result<Placement> {
-    if let Some(placement) = load(holder)? {
+fn held_placement(holder: &Holder, federation: &Federation) -> Result<Placement> {
+    if let Some(placement) = holder.load()? {
         return Ok(placement);
     }
     let placement = newest_placement(federation)?;
-    store(holder, &placement)?;
+    holder.store(&placement)?;
     Ok(placement)
 }
 

@@ -24,6 +24,7 @@ use stemmadb::replication::{
 use stemmadb::{DocumentId, Edit, Error, ErrorKind, Result, Value};
 use stemmadb_client::AnyDatabase;
 
+use super::holder::Holder;
 use super::placement::{Grouping, Placement, PlannedMove, bucket_of};
 use super::{VirtualDatabase, check_is_empty, ids_in, store};
 use crate::member::{Member, OpenMember};
@@ -353,15 +354,9 @@ fn pending() -> Error {
 
 /// Stores a placement. It counts once one database has it: the holder; or, without one, the shard `first`, or the first
 /// embedded one. The others get it as far as they answer, because opening reads all of them.
-fn decide(
-    holder: Option<&OpenMember>,
-    members: &[OpenMember],
-    first: Option<&str>,
-    placement: &Placement,
-) -> Result<()> {
+fn decide(holder: Option<&Holder>, members: &[OpenMember], first: Option<&str>, placement: &Placement) -> Result<()> {
     if let Some(holder) = holder {
-        store(holder, placement)?;
-        holder.database.flush().map_err(|error| holder.error(error))?;
+        holder.store(placement)?;
         members.iter().for_each(|member| drop(store(member, placement)));
         return Ok(());
     }

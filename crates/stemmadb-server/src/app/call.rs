@@ -1,12 +1,13 @@
 //! One request with its matched route, its authenticated user and its body: the argument of every handler.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::http::request::Parts;
 use stemmadb::past::At;
 use stemmadb::{Sequence, Value};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit};
 
 use super::ServerState;
 use crate::accounts::{AuthProof, SessionCheck};
@@ -14,16 +15,13 @@ use crate::auth::{Restriction, Route, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{
-    BodyTimeout, JsonPurpose, MemoryReservation, Parameters, Query, RequestBody, decompress, read_all, read_json_within,
+    BodyTimeout, HttpResponse, JsonPurpose, MemoryReservation, Parameters, Query, RequestBody, decompress, read_all,
+    read_json_within,
 };
 use crate::virtual_databases::{Databases, EnteredVirtual};
 
-/// The virtual database of a request.
-pub(crate) struct VirtualCall {
-    pub(crate) entered: EnteredVirtual,
-    /// The part that the route is about, if it is about one.
-    pub(crate) part: Option<Arc<ServedDatabase>>,
-}
+/// An asynchronous function that handles a request.
+pub(crate) type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<HttpResponse>> + Send>>;
 
 /// One request that was routed and authenticated.
 pub(crate) struct Call {
@@ -34,7 +32,9 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) user: User,
     /// The virtual database of the path, if it is one.
-    pub(crate) virtual_database: Option<VirtualCall>,
+    pub(crate) virtual_database: Option<EnteredVirtual>,
+    /// The part of the virtual database that the route is about, if it is about one.
+    pub(crate) part: Option<Arc<ServedDatabase>>,
     /// The documents of the database that the user may read and write; `None`: all. Only routes that apply it are
     /// called with one.
     pub(crate) restriction: Option<Restriction>,
@@ -68,7 +68,7 @@ impl Call {
     /// # Errors
     /// 404 if it does not exist; 501 for a virtual database if the route is about all of its documents.
     pub(crate) async fn open_database(&self) -> Result<Arc<ServedDatabase>> {
-        if let Some(VirtualCall { part: Some(part), .. }) = &self.virtual_database {
+        if let Some(part) = &self.part {
             return Ok(part.clone());
         }
         self.state.directory.open_database(self.parameter("db")?).await
@@ -79,7 +79,7 @@ impl Call {
     /// # Errors
     /// 404 if it does not exist.
     pub(crate) async fn open_to_free_space(&self) -> Result<Arc<ServedDatabase>> {
-        if self.virtual_database.is_some() {
+        if self.virtual_database.is_some() || self.part.is_some() {
             return self.open_database().await;
         }
         self.state.directory.open_to_free_space(self.parameter("db")?).await
@@ -91,9 +91,23 @@ impl Call {
     /// 404 if it does not exist.
     pub(crate) async fn open_databases(&mut self) -> Result<Databases> {
         match self.virtual_database.take() {
-            Some(VirtualCall { entered, .. }) => Ok(entered.into_databases()),
+            Some(entered) => Ok(entered.into_databases()),
             None => Ok(Databases::one(self.open_database().await?)),
         }
+    }
+
+    /// The virtual database that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not virtual.
+    pub(crate) fn entered(&self) -> Result<&EnteredVirtual> {
+        self.virtual_database.as_ref().ok_or_else(Failure::no_database)
+    }
+
+    /// What keeps documents in their shards until it is dropped, if shards are on other servers: there, nothing else
+    /// keeps a read from meeting a document twice or not at all.
+    pub(crate) fn take_fence_if_spread(&mut self) -> Option<OwnedRwLockReadGuard<()>> {
+        self.virtual_database.take_if(|entered| entered.is_spread()).map(EnteredVirtual::into_guard)
     }
 
     /// A check that the client may still use the route, for requests that last long.

@@ -7,7 +7,7 @@ mod dashboard;
 mod request_record;
 mod state;
 
-pub(crate) use call::{Call, VirtualCall, parse_as_of};
+pub(crate) use call::{Call, Handler, parse_as_of};
 pub(crate) use dashboard::{Dashboard, INDEX};
 pub(crate) use request_record::{RecordedBody, RequestRecord};
 pub(crate) use state::{ServerState, UPLOADS_MAX};

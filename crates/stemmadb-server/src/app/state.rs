@@ -18,6 +18,7 @@ use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
 use crate::metrics::Metrics;
 use crate::replicator::{Jobs, Topologies};
 use crate::script::Scripts;
+use crate::servers::OtherServers;
 use crate::settings::RuntimeSettings;
 use crate::shipping::Shipping;
 use crate::spans::Spans;
@@ -50,6 +51,7 @@ pub(crate) struct ServerState {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) topologies: Arc<Topologies>,
     pub(crate) federations: Arc<Federations>,
+    pub(crate) servers: Arc<OtherServers>,
     pub(crate) virtual_databases: Arc<VirtualDatabases>,
     pub(crate) shipping: Arc<Shipping>,
     pub(crate) triggers: Arc<Triggers>,

@@ -60,7 +60,14 @@ pub(crate) struct ChangeRow<'a> {
     pub(crate) event_id: &'a str,
     pub(crate) change: &'a Change,
     pub(crate) leaves: &'a [Revision],
-    pub(crate) document: Option<(DocumentPrinter<'a>, &'a Document)>,
+    pub(crate) document: Option<ChangeDocument<'a>>,
+}
+
+/// The document of a row.
+pub(crate) enum ChangeDocument<'a> {
+    Stored(DocumentPrinter<'a>, &'a Document),
+    /// As another server has printed it.
+    Printed(Bytes),
 }
 
 impl ChangeRow<'_> {
@@ -91,9 +98,12 @@ impl ChangeRow<'_> {
         if self.change.deleted {
             out.extend_from_slice(b",\"deleted\":true");
         }
-        if let Some((printer, document)) = &self.document {
+        if let Some(document) = &self.document {
             out.extend_from_slice(b",\"doc\":");
-            printer.print(document, out)?;
+            match document {
+                ChangeDocument::Stored(printer, document) => printer.print(document, out)?,
+                ChangeDocument::Printed(text) => out.extend_from_slice(text.trim_ascii_end()),
+            }
         }
         out.push(b'}');
         match self.feed {

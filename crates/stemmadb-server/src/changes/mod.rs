@@ -18,5 +18,7 @@ mod rows;
 
 pub(crate) use feed::feed;
 pub(crate) use filter::parse_ids;
-pub(crate) use format::{BATCH_BYTES, ChangeRow, FeedClient, PENDING_COUNTED, live_response, shows_sequence};
+pub(crate) use format::{
+    BATCH_BYTES, ChangeDocument, ChangeRow, FeedClient, PENDING_COUNTED, live_response, shows_sequence,
+};
 pub(crate) use request::{ChangesRequest, FeedMode, parse_heartbeat, parse_paths};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stemmadb::{Change, Sequence, Snapshot};
 
-use super::format::{BATCH_BYTES, ChangeRow, shows_sequence};
+use super::format::{BATCH_BYTES, ChangeDocument, ChangeRow, shows_sequence};
 use super::request::ChangesRequest;
 use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, readable_leaves};
@@ -114,7 +114,7 @@ pub(super) fn write_row(
         event_id: &sequence,
         change,
         leaves: &leaves,
-        document: document.map(|document| (DocumentPrinter { served, snapshot, show }, document)),
+        document: document.map(|document| ChangeDocument::Stored(DocumentPrinter { served, snapshot, show }, document)),
     };
     row.write(out)
 }

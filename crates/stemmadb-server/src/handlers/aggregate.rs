@@ -19,10 +19,11 @@ use crate::metrics::QueryTimer;
 
 /// `POST /{db}/_aggregate`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
-    if let Some(called) = &call.virtual_database {
-        let open = called.entered.open.clone();
+    if let Some(entered) = &call.virtual_database {
+        let open = entered.open.clone();
         let body = call.json().await?;
-        return super::virtual_database::aggregate(&call, open, body).await;
+        let fence = call.take_fence_if_spread();
+        return super::virtual_database::aggregate(&call, (open, fence), body).await;
     }
     let served = call.open_database().await?;
     let body = call.json().await?;

@@ -10,6 +10,7 @@ use stemmadb::replication::Peer;
 
 use super::backup::status_value;
 use super::document::{absolute_url, encode_segment};
+use super::virtual_database::{self, ShardTotals};
 use crate::app::Call;
 use crate::auth::{Restriction, Security};
 use crate::directory::{NewDatabase, ServedDatabase};
@@ -18,8 +19,8 @@ use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
-    if let Some(called) = &call.virtual_database {
-        return HttpResponse::ok(&super::virtual_database::info(called.entered.open.clone()).await?);
+    if let Some(entered) = &call.virtual_database {
+        return HttpResponse::ok(&virtual_database::info(entered.open.clone(), ShardTotals::default()).await?);
     }
     let mut info = database_info(call.open_database().await?, call.restriction.clone()).await?;
     if call.restriction.is_some() {
@@ -70,7 +71,7 @@ pub(super) async fn database_info(
 pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
     if let Some(shard_count) = call.query.number("shards")? {
-        super::virtual_database::create(&call, shard_count).await?;
+        virtual_database::create(&call, shard_count).await?;
         return Ok(created(&call, name));
     }
     let is_partitioned = match call.query.text("partitioned") {
@@ -143,6 +144,10 @@ pub(crate) async fn compact(mut call: Call) -> Result<HttpResponse> {
     if call.virtual_database.is_some() {
         call.json_if_any().await?;
         call.open_databases().await?.all().for_each(|served| served.compact());
+        return Ok(HttpResponse::done(StatusCode::ACCEPTED));
+    }
+    if let Some(part) = &call.part {
+        part.compact();
         return Ok(HttpResponse::done(StatusCode::ACCEPTED));
     }
     let served = call.state.directory.open_to_compact(call.parameter("db")?).await?;

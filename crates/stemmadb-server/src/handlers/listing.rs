@@ -195,7 +195,7 @@ async fn list_virtual(call: &mut Call, queries: Vec<ListingQuery>, is_single: bo
         return Err(Failure::query_parse("`partition` parameter is not supported on this db"));
     }
     let show = parse_show_options(&call.query)?;
-    let entered = call.virtual_database.take().map(|called| called.entered).ok_or_else(Failure::no_database)?;
+    let entered = call.virtual_database.take().ok_or_else(Failure::no_database)?;
     let open = entered.open.clone();
     let databases = entered.into_databases();
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {

@@ -25,10 +25,11 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 
 /// `POST /{db}/_find`
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
-    if let Some(called) = &call.virtual_database {
-        let open = called.entered.open.clone();
+    if let Some(entered) = &call.virtual_database {
+        let open = entered.open.clone();
         let request = find_request(&mut call).await?;
-        return super::virtual_database::find(&call, open, request).await;
+        let fence = call.take_fence_if_spread();
+        return super::virtual_database::find(&call, (open, fence), request).await;
     }
     let served = call.open_database().await?;
     let request = find_request(&mut call).await?;

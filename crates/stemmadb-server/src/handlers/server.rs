@@ -93,7 +93,9 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
         if call.state.directory.is_virtual(&name) {
             let open = call.state.virtual_databases.open(&name).await;
             rows.push(match open {
-                Ok(open) => json!({"key": name, "info": super::virtual_database::info(open).await?}),
+                Ok(open) => {
+                    json!({"key": name, "info": super::virtual_database::info(open, Default::default()).await?})
+                }
                 Err(failure) => json!({"key": name, "error": failure.error()}),
             });
             continue;

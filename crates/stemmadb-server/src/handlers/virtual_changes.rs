@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::select_all;
 use hyper::{Method, StatusCode};
 use stemmadb::{Change, Value};
@@ -16,13 +17,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::app::Call;
 use crate::changes::{
-    BATCH_BYTES, ChangeRow, FeedClient, FeedMode, PENDING_COUNTED, live_response, parse_heartbeat, parse_ids,
-    shows_sequence,
+    BATCH_BYTES, ChangeDocument, ChangeRow, FeedClient, FeedMode, PENDING_COUNTED, live_response, parse_heartbeat,
+    parse_ids, shows_sequence,
 };
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, initial_read, streamed};
-use crate::virtual_databases::OpenVirtual;
+use crate::http::{HttpResponse, Query, initial_read, server_runtime, streamed};
+use crate::servers::encoded;
+use crate::virtual_databases::{OpenVirtual, RemoteShard, Shard};
 
 /// The parameters of a request.
 struct VirtualChangesRequest {
@@ -32,6 +34,8 @@ struct VirtualChangesRequest {
     all_leaves: bool,
     include_docs: bool,
     show: ShowOptions,
+    /// The parameters of `show`, for other servers.
+    document_parameters: String,
     seq_interval: u64,
     heartbeat: Option<Duration>,
     timeout: Duration,
@@ -75,6 +79,7 @@ impl VirtualChangesRequest {
             all_leaves: query.text("style") == Some("all_docs"),
             include_docs: query.flag("include_docs", false)?,
             show: parse_show_options(query)?,
+            document_parameters: document_parameters(query),
             seq_interval: query.number("seq_interval")?.unwrap_or(1).max(1),
             heartbeat: parse_heartbeat(query)?,
             timeout: query.number("timeout")?.map_or(call.state.config.limits.feed_timeout, Duration::from_millis),
@@ -89,6 +94,13 @@ impl VirtualChangesRequest {
     }
 }
 
+/// The parameters that say how documents are printed, to follow others.
+fn document_parameters(query: &Query) -> String {
+    let names = ["attachments", "att_encoding_info", "conflicts", "revs", "revs_info"];
+    let given = names.iter().filter_map(|name| Some((name, query.text(name)?)));
+    given.map(|(name, text)| format!("&{name}={}", encoded(text))).collect()
+}
+
 fn unsupported(what: &str) -> Failure {
     Failure::not_implemented(format!(
         "The changes feed of a virtual database has no {what}: read all changes, or those of `_doc_ids` or `_design`."
@@ -97,7 +109,7 @@ fn unsupported(what: &str) -> Failure {
 
 /// `GET /{db}/_changes`, `POST /{db}/_changes`
 pub(super) async fn changes(mut call: Call) -> Result<HttpResponse> {
-    let entered = call.virtual_database.take().map(|called| called.entered);
+    let entered = call.virtual_database.take();
     // A feed lasts long, and holds back no move.
     let open = entered.map(|entered| entered.open.clone()).ok_or_else(Failure::no_database)?;
     let request = VirtualChangesRequest::parse(&mut call, &open).await?;
@@ -176,14 +188,19 @@ impl Feed {
         // Writing a token takes longer than the rest of the row.
         let has_sequence = is_event || shows_sequence(request.limit, self.count, request.seq_interval);
         let sequence = if has_sequence { Some(rows.token()) } else { None };
-        let printed = match change.document.as_ref().filter(|_| request.include_docs) {
-            None => None,
-            Some(document) => {
-                let served = self.open.layout().of(change.id.as_str()).clone();
-                let snapshot = served.database().snapshot()?;
-                Some((served, snapshot, document))
+        let (mut printed, mut stored) = (None, None);
+        if let Some(document) = change.document.as_ref().filter(|_| request.include_docs) {
+            match self.open.layout().shard_of(change.id.as_str()) {
+                Shard::Here(served) => {
+                    let snapshot = served.database().snapshot()?;
+                    stored = Some((served, snapshot, document));
+                }
+                Shard::There(remote) => printed = Some(self.printed_there(&remote, change)?),
             }
-        };
+        }
+        let stored = stored.as_ref().map(|(served, snapshot, document)| {
+            ChangeDocument::Stored(DocumentPrinter { served, snapshot, show: &request.show }, document)
+        });
         let row = ChangeRow {
             feed: request.feed,
             index: self.count,
@@ -191,11 +208,16 @@ impl Feed {
             event_id: sequence.as_deref().unwrap_or_default(),
             change,
             leaves: if request.all_leaves { &change.leaves } else { &change.leaves[..1] },
-            document: printed.as_ref().map(|(served, snapshot, document)| {
-                (DocumentPrinter { served, snapshot, show: &request.show }, *document)
-            }),
+            document: printed.map(ChangeDocument::Printed).or(stored),
         };
         row.write(out)
+    }
+
+    /// The revision of a change as the server of its shard prints it. Blocks.
+    fn printed_there(&self, remote: &RemoteShard, change: &Change) -> Result<Bytes> {
+        let query = format!("?rev={}{}", change.revision, self.request.document_parameters);
+        let path = format!("/{}{query}", encoded(change.id.as_str()));
+        Ok(server_runtime().block_on(remote.ask(Method::GET, &path, None, None))?.1)
     }
 
     /// The text after the last row. Blocks.
@@ -234,8 +256,7 @@ impl LiveFeed {
             // that there may be other shards.
             let mut epochs = self.rows.open.epochs();
             epochs.borrow_and_update();
-            let mut published: Vec<_> =
-                self.rows.open.layout().shards().iter().map(|served| served.published()).collect();
+            let mut published = self.rows.open.layout().published();
             published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
             self.catch_up().await?;
             if self.rows.is_complete() {

@@ -7,6 +7,7 @@ use serde_json::json;
 use stemmadb::replication::Peer;
 use stemmadb::{Aggregation, Selector, Value};
 use stemmadb_federation::Grouping;
+use tokio::sync::OwnedRwLockReadGuard;
 
 use super::aggregate::rows_text;
 use super::federation::{failure, write_documents};
@@ -14,7 +15,10 @@ use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking, streamed};
 use crate::mango::{FindRequest, exclude_design_documents};
-use crate::virtual_databases::{MoveRequest, OpenVirtual};
+use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual};
+
+/// An open virtual database, and what keeps documents in their shards if some are on other servers.
+type FencedVirtual = (Arc<OpenVirtual>, Option<OwnedRwLockReadGuard<()>>);
 
 /// Creates a virtual database with this number of shards.
 pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
@@ -31,31 +35,45 @@ pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
         },
     };
     let shard_count = usize::try_from(shard_count).unwrap_or(usize::MAX);
-    call.state.virtual_databases.create(call.parameter("db")?, shard_count, grouping).await
+    let servers = call.query.text("servers").into_iter().flat_map(|names| names.split(','));
+    let servers = servers.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    let new = NewVirtual { shard_count, grouping, servers };
+    call.state.virtual_databases.create(call.parameter("db")?, new).await
 }
 
-/// The info of a virtual database, in the format of other databases.
-pub(super) async fn info(open: Arc<OpenVirtual>) -> Result<serde_json::Value> {
+/// Sizes in bytes, and other figures, of several shards together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ShardTotals {
+    pub(super) file: u64,
+    pub(super) external: u64,
+    pub(super) active: u64,
+    pub(super) deleted: u64,
+    pub(super) is_compacting: bool,
+}
+
+/// The info of a virtual database, in the format of other databases. `others` are the shards on other servers.
+pub(super) async fn info(open: Arc<OpenVirtual>, others: ShardTotals) -> Result<serde_json::Value> {
     blocking(move || {
         let (database, layout) = (&open.database, open.layout());
-        let (mut file, mut external, mut active, mut deleted) = (0, 0, 0, 0);
+        let ShardTotals { mut file, mut external, mut active, mut deleted, mut is_compacting } = others;
         for served in layout.shards() {
             let info = served.database().info()?;
             file += info.log_bytes + info.history_bytes + info.tree_bytes;
             external += info.live_bytes;
             active += info.live_bytes + info.tree_live_bytes;
             deleted += info.deleted_count;
+            is_compacting |= served.is_compacting();
         }
         let mut info = json!({
             "db_name": open.own.name(),
             "doc_count": database.find(Selector::everything()).count()?,
             "update_seq": database.changes().newest_token(),
             "purge_seq": "0",
-            "compact_running": layout.shards().iter().any(|served| served.is_compacting()),
+            "compact_running": is_compacting,
             "disk_format_version": 8,
             "sizes": {"file": file, "external": external, "active": active},
             "props": {"virtual": true},
-            "cluster": {"q": layout.shards().len(), "n": 1, "w": 1, "r": 1},
+            "cluster": {"q": layout.names().len(), "n": 1, "w": 1, "r": 1},
             "instance_start_time": open.own.instance_start_time(),
             "uuid": open.own.database().identity()?,
             "shards": database.shards().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
@@ -71,7 +89,7 @@ pub(super) async fn info(open: Arc<OpenVirtual>) -> Result<serde_json::Value> {
 }
 
 /// `POST /{db}/_find`
-pub(super) async fn find(call: &Call, open: Arc<OpenVirtual>, request: FindRequest) -> Result<HttpResponse> {
+pub(super) async fn find(call: &Call, (open, fence): FencedVirtual, request: FindRequest) -> Result<HttpResponse> {
     for (name, is_set) in [
         ("conflicts", request.conflicts),
         ("execution_stats", request.execution_stats),
@@ -90,13 +108,14 @@ pub(super) async fn find(call: &Call, open: Arc<OpenVirtual>, request: FindReque
         let find = query_time.into_iter().fold(find, |find, time| find.deadline(time));
         write_documents((!request.is_at_end()).then_some(find), &query, &request, &mut out).await?;
         out.buffer.extend_from_slice(b"}\n");
+        drop(fence);
         Ok(())
     })
     .await
 }
 
 /// `POST /{db}/_aggregate`
-pub(super) async fn aggregate(call: &Call, open: Arc<OpenVirtual>, body: Value) -> Result<HttpResponse> {
+pub(super) async fn aggregate(call: &Call, (open, fence): FencedVirtual, body: Value) -> Result<HttpResponse> {
     if body.get("pipeline").is_some() {
         let reason = "A virtual database runs no pipelines: ask for `figures` and `group_by`.";
         return Err(Failure::not_implemented(reason));
@@ -108,6 +127,7 @@ pub(super) async fn aggregate(call: &Call, open: Arc<OpenVirtual>, body: Value) 
         let aggregation = query_time.into_iter().fold(aggregation, |one, time| one.deadline(time));
         let mut text = rows_text(aggregation.rows().map_err(failure)?);
         text.extend_from_slice(b"}\n");
+        drop(fence);
         Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
     .await
@@ -120,8 +140,8 @@ fn no_shards() -> Failure {
 
 /// `GET /{db}/_shards`
 pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
-    let Some(called) = &call.virtual_database else { return Err(no_shards()) };
-    let open = called.entered.open.clone();
+    let Some(entered) = &call.virtual_database else { return Err(no_shards()) };
+    let open = entered.open.clone();
     let moving = call.state.virtual_databases.move_status(call.parameter("db")?)?;
     blocking(move || {
         let map = open.database.map();
@@ -130,8 +150,8 @@ pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
             _ => json!({}),
         };
         let shard = |(name, buckets): (String, usize)| {
-            let database = open.database_name(&name);
-            json!({"name": name, "database": database, "buckets": buckets})
+            let (database, server) = (open.database_name(&name), open.server_of(&name));
+            json!({"name": name, "database": database, "server": server, "buckets": buckets})
         };
         let shards: Vec<_> = open.database.shards().into_iter().map(shard).collect();
         HttpResponse::ok(&json!({"shards": shards, "epoch": map.epoch(), "grouping": grouping, "move": moving}))
@@ -141,8 +161,8 @@ pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
 
 /// `GET /{db}/_shards/{doc}`
 pub(crate) async fn shard_of(call: Call) -> Result<HttpResponse> {
-    let Some(called) = &call.virtual_database else { return Err(no_shards()) };
-    let (database, id) = (&called.entered.open.database, call.parameter("doc")?);
+    let Some(entered) = &call.virtual_database else { return Err(no_shards()) };
+    let (database, id) = (&entered.open.database, call.parameter("doc")?);
     HttpResponse::ok(&json!({"shard": database.shard_of(id), "bucket": database.bucket(id)}))
 }
 

@@ -223,7 +223,7 @@ async fn read(
     queries: &Arc<Vec<ViewQuery>>,
     limit: &TimeLimit,
 ) -> Result<(VirtualView, Vec<VirtualResult>)> {
-    let mut entered = call.virtual_database.take().ok_or_else(Failure::no_database)?.entered;
+    let mut entered = call.virtual_database.take().ok_or_else(Failure::no_database)?;
     for attempt in 0.. {
         let (queries, scripts) = (queries.clone(), call.state.scripts.clone());
         let (design, view) = (call.parameter("ddoc")?.to_owned(), call.parameter("view")?.to_owned());

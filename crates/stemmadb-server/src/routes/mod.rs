@@ -9,22 +9,19 @@ mod parameters;
 mod table;
 mod virtual_use;
 
-use std::pin::Pin;
-
 use serde::Serialize;
 
-use crate::app::Call;
+use crate::app::{Call, Handler};
 use crate::auth::{Access, Route};
 use crate::error::{Failure, Result};
+use crate::handlers::spread;
 use crate::http::{HttpResponse, Query};
 
+use crate::virtual_databases::EnteredVirtual;
 pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
 use operation::Operation;
 pub(crate) use virtual_use::{VirtualUse, virtual_use};
-
-/// An asynchronous function that handles a request.
-type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<HttpResponse>> + Send>>;
 
 /// A row of the route table: a route, its handler, and its description.
 pub(crate) struct Endpoint {
@@ -37,6 +34,16 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Answers a request. `forwarded` is the document that it is about, if another server has it.
+    pub(crate) async fn answer(&self, call: Call, forwarded: Option<String>) -> Result<HttpResponse> {
+        let is_spread = call.virtual_database.as_ref().is_some_and(EnteredVirtual::is_spread);
+        match forwarded {
+            Some(id) => spread::answer_for_document(call, self.handler, &id).await,
+            None if is_spread => spread::answer(call, self.handler).await,
+            None => (self.handler)(call).await,
+        }
+    }
+
     /// Whether responses may be feeds, whose chunks are sent at once and uncompressed.
     pub(crate) fn is_streamed(&self) -> bool {
         self.operation.is_streamed

@@ -109,6 +109,10 @@ pub(super) const NEW_DATABASE: &[Parameter] = &[
     flag("memory", "Keep the database in memory only: it is gone when the server stops."),
     number("shards", "Create a virtual database, whose documents are stored in this number of databases."),
     text(
+        "servers",
+        "With `shards`: the names of servers, separated by commas, that get a shard in turns; `here` is this one.",
+    ),
+    text(
         "prefix",
         "With `shards`: the character that ends the prefix of an id; documents with one prefix stay together.",
     ),

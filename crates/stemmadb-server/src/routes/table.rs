@@ -17,8 +17,8 @@ use crate::auth::{Access, Route};
 use crate::handlers::{
     active_tasks, aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document,
     federation, functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node,
-    node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, session, show, token,
-    topology, transact, triggers, unsupported, update, updates, view, view_info, virtual_database, watch, wire,
+    node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, servers, session, show,
+    token, topology, transact, triggers, unsupported, update, updates, view, view_info, virtual_database, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -218,6 +218,16 @@ fn federation_routes() -> Vec<Endpoint> {
 
 fn shard_routes() -> Vec<Endpoint> {
     vec![
+        route!(GET "/_servers" ServerAdmin servers::list,
+            "Lists other servers on which shards of virtual databases can be, without credentials.",
+            returns("Servers")),
+        route!(GET "/_servers/{name}" ServerAdmin servers::get, "Returns another server, without credentials.",
+            returns("Server")),
+        route!(PUT "/_servers/{name}" ServerAdmin servers::put,
+            "Adds a server, on which shards of virtual databases can then be.",
+            returns("Ok").status(201).body("Server")),
+        route!(DELETE "/_servers/{name}" ServerAdmin servers::delete, "Forgets a server that has no shards.",
+            returns("Ok")),
         route!(GET "/{db}/_shards" Member virtual_database::shards,
             "Lists the shards of a virtual database, and the state of the move between them.", returns("Shards")),
         route!(GET "/{db}/_shards/{doc}" Member virtual_database::shard_of,

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use stemmadb::Snapshot;
+use stemmadb::{Sequence, Snapshot};
 use stemmadb_federation::ShardMap;
-use tokio::sync::OwnedRwLockReadGuard;
+use tokio::sync::{OwnedRwLockReadGuard, watch};
+
+use super::remote::Shard;
 
 use crate::directory::ServedDatabase;
 use crate::error::Result;
@@ -15,17 +17,41 @@ pub(crate) struct Layout {
     /// None for a database that is not virtual.
     map: Option<ShardMap>,
     own: Arc<ServedDatabase>,
+    /// All shards if none is on another server; else only those that are here.
     shards: Vec<Arc<ServedDatabase>>,
+    /// All shards if some are on other servers; else none.
+    spread: Vec<Shard>,
 }
 
 impl Layout {
-    pub(super) fn of_shards(
-        map: ShardMap,
-        own: Arc<ServedDatabase>,
-        by_name: &HashMap<String, Arc<ServedDatabase>>,
-    ) -> Self {
-        let shards = map.names().iter().filter_map(|name| by_name.get(name).cloned()).collect();
-        Layout { map: Some(map), own, shards }
+    pub(super) fn of_shards(map: ShardMap, own: Arc<ServedDatabase>, by_name: &HashMap<String, Shard>) -> Self {
+        let all: Vec<Shard> = map.names().iter().filter_map(|name| by_name.get(name).cloned()).collect();
+        let shards: Vec<_> = all.iter().filter_map(|shard| shard.here().cloned()).collect();
+        let spread = if shards.len() < all.len() { all } else { Vec::new() };
+        Layout { map: Some(map), own, shards, spread }
+    }
+
+    /// Whether shards are on other servers: requests are then divided by `handlers::spread`.
+    pub(crate) fn is_spread(&self) -> bool {
+        !self.spread.is_empty()
+    }
+
+    /// All shards, if some are on other servers.
+    pub(crate) fn spread(&self) -> &[Shard] {
+        &self.spread
+    }
+
+    /// The names of the shards, in their order.
+    pub(crate) fn names(&self) -> &[String] {
+        self.map.as_ref().map_or(&[], ShardMap::names)
+    }
+
+    /// Receivers that are notified when the shards change.
+    pub(crate) fn published(&self) -> Vec<watch::Receiver<Sequence>> {
+        match self.is_spread() {
+            true => self.spread.iter().map(Shard::published).collect(),
+            false => self.shards.iter().map(|served| served.published()).collect(),
+        }
     }
 
     /// The version of the placement; `None` for a database that is not virtual.
@@ -43,7 +69,7 @@ impl Layout {
         self.map.as_ref().is_some_and(ShardMap::has_moved)
     }
 
-    /// The shards.
+    /// The shards; if some are on other servers, only those that are here.
     pub(crate) fn shards(&self) -> &[Arc<ServedDatabase>] {
         &self.shards
     }
@@ -53,11 +79,19 @@ impl Layout {
         self.map.as_ref().map_or(0, |map| map.shard_of(id))
     }
 
-    /// The database that has a document.
+    /// The database that has a document. Only for shards that are all here.
     pub(crate) fn of(&self, id: &str) -> &Arc<ServedDatabase> {
         match id.starts_with("_local/") {
             true => &self.own,
             false => &self.shards[self.index_of(id)],
+        }
+    }
+
+    /// The shard that has a document.
+    pub(crate) fn shard_of(&self, id: &str) -> Shard {
+        match self.is_spread() && !id.starts_with("_local/") {
+            true => self.spread[self.index_of(id)].clone(),
+            false => Shard::Here(self.of(id).clone()),
         }
     }
 }
@@ -74,7 +108,7 @@ type Part<T> = (Arc<ServedDatabase>, Vec<(usize, T)>);
 impl Databases {
     /// A database with documents of its own.
     pub(crate) fn one(served: Arc<ServedDatabase>) -> Self {
-        let layout = Layout { map: None, own: served.clone(), shards: vec![served] };
+        let layout = Layout { map: None, own: served.clone(), shards: vec![served], spread: Vec::new() };
         Databases { layout: Arc::new(layout), _guard: None }
     }
 

@@ -1,9 +1,11 @@
-//! Virtual databases: each looks like one database, and stores its documents in several databases of this server.
+//! Virtual databases: each looks like one database, and stores its documents in several databases of this server and of
+//! others.
 //!
 //! A virtual database `v` is in the directory twice: as `v`, which has its `_local` documents and its `_security`, and
 //! as its shards `v/shard-1`, `v/shard-2` and so on, which clients can't reach. The crate `stemmadb-federation` knows
 //! which shard has which documents ([`VirtualDatabase`]); this module opens the shards, and moves documents between
-//! them.
+//! them. A shard on another server is an ordinary database there ([`RemoteShard`]): this server is the only one that
+//! divides requests and moves documents.
 //!
 //! Invariants: a request holds the fence for reading from before it looks up a shard until it has read or written
 //! there, and a move holds it for writing while it changes which shard has a document. The shards are created before
@@ -11,6 +13,7 @@
 
 mod databases;
 mod moves;
+mod remote;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,9 +28,12 @@ use tokio::time::timeout;
 use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
+use crate::servers::{HERE, OtherServers};
 pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
+use remote::VirtualRecord;
+pub(crate) use remote::{RemoteShard, Shard};
 
 /// The most shards that a virtual database is created with.
 const SHARDS_MAX: usize = 64;
@@ -38,14 +44,24 @@ const REOPEN_WAIT: Duration = Duration::from_secs(1);
 /// The virtual databases of a server.
 pub(crate) struct VirtualDatabases {
     directory: Arc<Directory>,
+    servers: Arc<OtherServers>,
     slots: Mutex<HashMap<String, Arc<VirtualSlot>>>,
     stopping: watch::Receiver<bool>,
+}
+
+/// A new virtual database.
+pub(crate) struct NewVirtual {
+    pub(crate) shard_count: usize,
+    pub(crate) grouping: Grouping,
+    /// The servers on which the shards lie, in turns; none: here.
+    pub(crate) servers: Vec<String>,
 }
 
 /// A virtual database, which is opened on first use.
 struct VirtualSlot {
     name: String,
     directory: Arc<Directory>,
+    servers: Arc<OtherServers>,
     /// Requests hold it for reading while they use shards, a move for writing while documents change shards.
     fence: Arc<tokio::sync::RwLock<()>>,
     opened: RwLock<Option<Arc<OpenVirtual>>>,
@@ -61,7 +77,7 @@ pub(crate) struct OpenVirtual {
     /// What it stores itself: `_local` documents, `_security`.
     pub(crate) own: Arc<ServedDatabase>,
     /// The shards by their names within it.
-    shards: RwLock<HashMap<String, Arc<ServedDatabase>>>,
+    shards: RwLock<HashMap<String, Shard>>,
     layout: RwLock<Arc<Layout>>,
     /// The version of the placement, for feeds that wait for changes of all shards.
     epoch: watch::Sender<u64>,
@@ -81,8 +97,23 @@ impl EnteredVirtual {
     }
 
     /// The shard that has a document.
-    pub(crate) fn shard_of(&self, id: &str) -> Arc<ServedDatabase> {
-        self.layout.of(id).clone()
+    pub(crate) fn shard_of(&self, id: &str) -> Shard {
+        self.layout.shard_of(id)
+    }
+
+    /// Whether shards are on other servers.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.layout.is_spread()
+    }
+
+    /// Distinguishes the parts that documents are in, also the one with `_local` documents.
+    pub(crate) fn part_of(&self, id: &str) -> usize {
+        if id.starts_with("_local/") { usize::MAX } else { self.layout.index_of(id) }
+    }
+
+    /// What keeps documents in their shards, as long as it exists.
+    pub(crate) fn into_guard(self) -> OwnedRwLockReadGuard<()> {
+        self.guard
     }
 
     /// The databases that have the documents of the request.
@@ -92,7 +123,7 @@ impl EnteredVirtual {
 }
 
 impl OpenVirtual {
-    fn new(database: VirtualDatabase, own: Arc<ServedDatabase>, shards: HashMap<String, Arc<ServedDatabase>>) -> Self {
+    fn new(database: VirtualDatabase, own: Arc<ServedDatabase>, shards: HashMap<String, Shard>) -> Self {
         let layout = RwLock::new(Arc::new(Layout::of_shards(database.map(), own.clone(), &shards)));
         let epoch = watch::channel(database.epoch()).0;
         OpenVirtual { database, own, shards: RwLock::new(shards), layout, epoch }
@@ -115,6 +146,11 @@ impl OpenVirtual {
         self.epoch.subscribe()
     }
 
+    /// The name of a shard's server.
+    pub(crate) fn server_of(&self, shard: &str) -> String {
+        self.shards.read().get(shard).map_or(HERE, Shard::server).to_owned()
+    }
+
     /// The name of a shard's database.
     pub(crate) fn database_name(&self, shard: &str) -> String {
         database_name(self.own.name(), shard)
@@ -122,14 +158,16 @@ impl OpenVirtual {
 
     fn is_usable(&self) -> bool {
         let is_usable = |served: &Arc<ServedDatabase>| !served.is_closed() && served.takes_writes();
-        is_usable(&self.own) && self.shards.read().values().all(is_usable)
+        is_usable(&self.own) && self.shards.read().values().filter_map(Shard::here).all(is_usable)
     }
 
     /// Whether these are the databases that it uses.
-    fn has(&self, own: &Arc<ServedDatabase>, shards: &HashMap<String, Arc<ServedDatabase>>) -> bool {
+    fn has(&self, own: &Arc<ServedDatabase>, shards: &HashMap<String, Shard>) -> bool {
         let known = self.shards.read();
-        let is_known = |(name, served): (&String, &Arc<ServedDatabase>)| {
-            known.get(name).is_some_and(|known| Arc::ptr_eq(known, served))
+        let is_known = |(name, shard): (&String, &Shard)| match (known.get(name), shard) {
+            (Some(Shard::Here(known)), Shard::Here(served)) => Arc::ptr_eq(known, served),
+            (Some(Shard::There(known)), Shard::There(remote)) => known.server.name == remote.server.name,
+            _ => false,
         };
         Arc::ptr_eq(&self.own, own) && known.len() == shards.len() && shards.iter().all(is_known)
     }
@@ -147,48 +185,55 @@ fn shard_name(database: &str, shard_database: &str) -> String {
 }
 
 impl VirtualDatabases {
-    pub(crate) fn new(directory: Arc<Directory>, stopping: watch::Receiver<bool>) -> Self {
-        VirtualDatabases { directory, slots: Mutex::default(), stopping }
+    pub(crate) fn new(directory: Arc<Directory>, servers: Arc<OtherServers>, stopping: watch::Receiver<bool>) -> Self {
+        VirtualDatabases { directory, servers, slots: Mutex::default(), stopping }
     }
 
     /// Creates a virtual database. A failed creation leaves nothing behind.
     ///
     /// # Errors
-    /// 400 if the name or the number of shards is invalid; 412 if a database has the name of it or of a shard.
-    pub(crate) async fn create(&self, name: &str, shard_count: usize, grouping: Grouping) -> Result<()> {
-        if !(1..=SHARDS_MAX).contains(&shard_count) {
+    /// 400 if the name or the number of shards is invalid; 404 if a server is not known; 412 if a database has the name
+    /// of it or of a shard.
+    pub(crate) async fn create(&self, name: &str, new: NewVirtual) -> Result<()> {
+        if !(1..=SHARDS_MAX).contains(&new.shard_count) {
             return Err(Failure::bad_request(format!("`shards` is a number from 1 to {SHARDS_MAX}")));
         }
         self.directory.check_virtual_name(name)?;
         let mut created = Vec::new();
-        let result = self.create_parts(name, shard_count, grouping, &mut created).await;
+        let result = self.create_parts(name, &new, &mut created).await;
         if result.is_err() {
-            for shard in created {
-                // The next start removes what can't be removed now.
-                self.directory.delete_part(&shard).await.ok();
+            for (shard, part) in created {
+                // The next start removes what can't be removed now, unless it is on another server.
+                match part {
+                    Shard::Here(_) => self.directory.delete_part(&database_name(name, &shard)).await.ok(),
+                    Shard::There(remote) => remote.delete().await.ok(),
+                };
             }
         }
         result
     }
 
-    async fn create_parts(
-        &self,
-        name: &str,
-        shard_count: usize,
-        grouping: Grouping,
-        created: &mut Vec<String>,
-    ) -> Result<()> {
-        let mut shards = Vec::with_capacity(shard_count);
-        for number in 1..=shard_count {
-            let shard = format!("shard-{number}");
-            let database = database_name(name, &shard);
-            self.directory.create_with(&database, of_kind(DatabaseKind::Shard(name.to_owned()))).await?;
-            created.push(database.clone());
-            shards.push((shard, self.directory.open_part(&database).await?));
+    async fn create_parts(&self, name: &str, new: &NewVirtual, created: &mut Vec<(String, Shard)>) -> Result<()> {
+        for number in 1..=new.shard_count {
+            let (shard, at) = (format!("shard-{number}"), (number - 1) % new.servers.len().max(1));
+            let server = new.servers.get(at).map_or(HERE, String::as_str);
+            created.push((shard.clone(), create_shard(&self.directory, &self.servers, name, &shard, server).await?));
         }
-        let members: Vec<_> = shards.iter().map(|(shard, served)| (shard.clone(), served.database().clone())).collect();
+        let members: Vec<_> = created.iter().map(|(shard, part)| part.member(shard)).collect();
+        let grouping = new.grouping;
         blocking(move || Ok(VirtualDatabase::create(members, grouping)?)).await?;
-        drop(shards);
+        let remote = |(shard, part): &(String, Shard)| match part {
+            Shard::Here(_) => None,
+            Shard::There(remote) => Some((shard.clone(), remote.clone())),
+        };
+        let remote: Vec<_> = created.iter().filter_map(remote).collect();
+        let record = VirtualRecord::of(&self.directory, name);
+        blocking(move || {
+            // Of a database of this name whose deletion was interrupted.
+            record.remove()?;
+            record.change(|locations| remote.iter().for_each(|(shard, remote)| locations.add(shard, remote)))
+        })
+        .await?;
         self.directory.create_with(name, of_kind(DatabaseKind::Virtual)).await
     }
 
@@ -201,13 +246,33 @@ impl VirtualDatabases {
         slot.mover.lock().stop();
         let _changing = slot.changing.lock().await;
         let shards = self.directory.shards_of(name);
+        let (record, servers) = (VirtualRecord::of(&self.directory, name), self.servers.clone());
+        let remote = blocking(move || record.open(&servers)).await?;
         self.directory.delete_part(name).await?;
         *slot.opened.write() = None;
         self.slots.lock().remove(name);
         for shard in shards {
             self.directory.delete_part(&shard).await?;
         }
-        Ok(())
+        for (_, shard) in remote {
+            if let Shard::There(remote) = shard {
+                remote.delete().await?;
+            }
+        }
+        let record = VirtualRecord::of(&self.directory, name);
+        blocking(move || record.remove()).await
+    }
+
+    /// A virtual database that has shards on a server.
+    pub(crate) async fn database_on(&self, server: &str) -> Result<Option<String>> {
+        for name in self.directory.virtual_names() {
+            let record = VirtualRecord::of(&self.directory, &name);
+            let locations = blocking(move || record.locations()).await?;
+            if locations.shards.values().any(|location| location.server == server) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
     }
 
     fn slot(&self, name: &str) -> Result<Arc<VirtualSlot>> {
@@ -218,6 +283,7 @@ impl VirtualDatabases {
             Arc::new(VirtualSlot {
                 name: name.to_owned(),
                 directory: self.directory.clone(),
+                servers: self.servers.clone(),
                 fence: Arc::default(),
                 opened: RwLock::default(),
                 changing: Arc::default(),
@@ -258,6 +324,24 @@ impl VirtualDatabases {
     }
 }
 
+/// Creates the database of a shard on a server.
+async fn create_shard(
+    directory: &Arc<Directory>,
+    servers: &OtherServers,
+    name: &str,
+    shard: &str,
+    server: &str,
+) -> Result<Shard> {
+    let database = database_name(name, shard);
+    if server == HERE {
+        directory.create_with(&database, of_kind(DatabaseKind::Shard(name.to_owned()))).await?;
+        return Ok(Shard::Here(directory.open_part(&database).await?));
+    }
+    let remote = RemoteShard::new(servers.get(server)?, database);
+    remote.create().await?;
+    Ok(Shard::There(Arc::new(remote)))
+}
+
 fn of_kind(kind: DatabaseKind) -> NewDatabase {
     NewDatabase { kind, ..NewDatabase::default() }
 }
@@ -286,8 +370,11 @@ impl VirtualSlot {
         let own = self.directory.open_part(&self.name).await?;
         let mut shards = HashMap::new();
         for database in self.directory.shards_of(&self.name) {
-            shards.insert(shard_name(&self.name, &database), self.directory.open_part(&database).await?);
+            let served = self.directory.open_part(&database).await?;
+            shards.insert(shard_name(&self.name, &database), Shard::Here(served));
         }
+        let (record, servers) = (self.record(), self.servers.clone());
+        shards.extend(blocking(move || record.open(&servers)).await?);
         if let Some(open) = current.as_ref().filter(|open| open.has(&own, &shards)) {
             return Ok(open.clone());
         }
@@ -295,8 +382,9 @@ impl VirtualSlot {
         let fence = timeout(REOPEN_WAIT, self.fence.clone().write_owned()).await;
         let _fence = fence.map_err(|_| Failure::unavailable("The database is being opened again.", REOPEN_WAIT))?;
         self.remove_others(&mut shards).await?;
-        let members: Vec<_> = shards.iter().map(|(name, served)| (name.clone(), served.database().clone())).collect();
-        let database = blocking(move || Ok(VirtualDatabase::open(members)?)).await?;
+        let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
+        let holder = Arc::new(self.record());
+        let database = blocking(move || Ok(VirtualDatabase::open_in(holder, members)?)).await?;
         let is_moving = database.map().planned_move().is_some();
         let open = Arc::new(OpenVirtual::new(database, own, shards));
         *self.opened.write() = Some(open.clone());
@@ -306,18 +394,46 @@ impl VirtualSlot {
         Ok(open)
     }
 
+    fn record(&self) -> VirtualRecord {
+        VirtualRecord::of(&self.directory, &self.name)
+    }
+
     /// Removes databases that are no shards, because adding or removing one was interrupted.
-    async fn remove_others(&self, shards: &mut HashMap<String, Arc<ServedDatabase>>) -> Result<()> {
-        let members: Vec<_> = shards.iter().map(|(name, served)| (name.clone(), served.database().clone())).collect();
-        let placed = blocking(move || Ok(VirtualDatabase::shards_among(members)?)).await.map_err(|failure| {
+    async fn remove_others(&self, shards: &mut HashMap<String, Shard>) -> Result<()> {
+        let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
+        let holder = Arc::new(self.record());
+        let placed = blocking(move || Ok(VirtualDatabase::shards_in(holder, members)?)).await.map_err(|failure| {
             let reason = format!("the shards of `{}` are damaged: {}", self.name, failure.reason());
             Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
         })?;
         let others: Vec<String> = shards.keys().filter(|name| !placed.contains(name)).cloned().collect();
         for other in others {
-            shards.remove(&other);
-            self.directory.delete_part(&database_name(&self.name, &other)).await?;
+            let Some(shard) = shards.remove(&other) else { continue };
+            let is_here = shard.here().is_some();
+            match self.delete_shard(&other, shard).await {
+                Err(failure) if is_here => return Err(failure),
+                // It is tried again at the next opening: other shards must not wait for this server.
+                Err(failure) => {
+                    tracing::warn!(target: "stemma::database", "removing {other} of {}: {failure}", self.name);
+                }
+                Ok(()) => {}
+            }
         }
         Ok(())
+    }
+
+    /// Deletes the database of what is no shard, and the record of its server.
+    async fn delete_shard(&self, shard: &str, part: Shard) -> Result<()> {
+        match part {
+            Shard::Here(served) => {
+                drop(served);
+                self.directory.delete_part(&database_name(&self.name, shard)).await
+            }
+            Shard::There(remote) => {
+                remote.delete().await?;
+                let (record, shard) = (self.record(), shard.to_owned());
+                blocking(move || record.change(|locations| drop(locations.shards.remove(&shard)))).await
+            }
+        }
     }
 }

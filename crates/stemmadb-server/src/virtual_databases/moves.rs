@@ -13,10 +13,11 @@ use stemmadb::{ErrorKind, Value};
 use stemmadb_federation::{MoveControl, MoveEstimate, MoveStep, ShardMap, ShardMove};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{OpenVirtual, VirtualDatabases, VirtualSlot, database_name, of_kind};
-use crate::directory::{DatabaseKind, ServedDatabase};
+use super::remote::Shard;
+use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard};
 use crate::error::{Failure, Result};
 use crate::http::{blocking, server_runtime};
+use crate::servers::HERE;
 
 /// How long a move waits at first for the requests that run, and at most.
 const FENCE_WAIT: Duration = Duration::from_millis(20);
@@ -31,13 +32,21 @@ const SLOT_COUNT: usize = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MoveRequest {
     /// Half of a shard's buckets, to a new shard.
-    Split { shard: String },
+    Split { shard: String, to: MoveTarget },
     /// All buckets of a shard, which is removed then.
-    Merge { shard: String, into: String },
-    /// Some buckets of a shard, to another or to a new one.
-    Buckets { buckets: Vec<u16>, to: Option<String> },
+    Merge { shard: String, to: MoveTarget },
+    /// Some buckets of a shard.
+    Buckets { buckets: Vec<u16>, to: MoveTarget },
     /// The move that was interrupted by an error.
     Resume,
+}
+
+/// The shard that gets buckets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MoveTarget {
+    Shard(String),
+    /// A new one on this server.
+    New(String),
 }
 
 /// The state of a move, as it is shown.
@@ -121,27 +130,37 @@ impl MoveRequest {
     /// # Errors
     /// 400 if it is malformed.
     pub(crate) fn parse(body: &Value) -> Result<Self> {
-        const KNOWN: [&str; 6] = ["split", "merge", "into", "move", "to", "resume"];
+        const KNOWN: [&str; 7] = ["split", "merge", "into", "move", "to", "server", "resume"];
         let object = body.as_object().ok_or_else(|| Failure::bad_request("the body is an object"))?;
         if let Some(other) = object.names().find(|name| !KNOWN.contains(name) && *name != "estimate") {
             return Err(Failure::bad_request(format!(
                 "there is no option `{other}`; there are `split`, `merge` with \
-                 `into`, `move` with `to`, `resume`, and `estimate`"
+                 `into`, `move` with `to`, `server` for a new shard, `resume`, and `estimate`"
             )));
         }
         let text = |name: &str| match body.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) if name == "server" => Err(Failure::bad_request("`server` is the name of a server")),
             Some(_) => Err(Failure::bad_request(format!("`{name}` is the name of a shard"))),
         };
+        let server = text("server")?;
+        let target = |shard: Option<String>| match (shard, &server) {
+            (Some(_), Some(_)) => Err(Failure::bad_request("`server` is for a new shard: leave `into` and `to` out")),
+            (Some(shard), None) => Ok(MoveTarget::Shard(shard)),
+            (None, server) => Ok(MoveTarget::New(server.clone().unwrap_or_else(|| HERE.to_owned()))),
+        };
         match (text("split")?, text("merge")?, body.get("move"), body.get("resume")) {
-            (Some(shard), None, None, None) => Ok(MoveRequest::Split { shard }),
-            (None, Some(shard), None, None) => {
-                let into = text("into")?.ok_or_else(|| Failure::bad_request("`merge` needs `into`, another shard"))?;
-                Ok(MoveRequest::Merge { shard, into })
-            }
+            (Some(shard), None, None, None) => Ok(MoveRequest::Split { shard, to: target(None)? }),
+            (None, Some(shard), None, None) => match (text("into")?, &server) {
+                (None, None) => {
+                    let reason = "`merge` needs `into`, another shard, or `server`, where a new one gets the documents";
+                    Err(Failure::bad_request(reason))
+                }
+                (into, _) => Ok(MoveRequest::Merge { shard, to: target(into)? }),
+            },
             (None, None, Some(buckets), None) => {
-                Ok(MoveRequest::Buckets { buckets: parse_buckets(buckets)?, to: text("to")? })
+                Ok(MoveRequest::Buckets { buckets: parse_buckets(buckets)?, to: target(text("to")?)? })
             }
             (None, None, None, Some(Value::Bool(true))) => Ok(MoveRequest::Resume),
             _ => Err(Failure::bad_request("the body has one of `split`, `merge`, `move` and `\"resume\": true`")),
@@ -175,7 +194,7 @@ fn buckets_of(request: &MoveRequest, map: &ShardMap) -> Result<Vec<u16>> {
         Ok::<_, Failure>(map.buckets_of(index))
     };
     match request {
-        MoveRequest::Split { shard } => {
+        MoveRequest::Split { shard, .. } => {
             let mut buckets = all(shard)?;
             if buckets.len() < 2 {
                 return Err(Failure::bad_request(format!("the shard `{shard}` has no two buckets to divide")));
@@ -290,37 +309,45 @@ impl VirtualSlot {
     /// Stores a new move.
     async fn plan(&self, open: &Arc<OpenVirtual>, request: MoveRequest) -> Result<ShardMove> {
         let buckets = buckets_of(&request, &open.database.map())?;
-        let to = match &request {
-            MoveRequest::Buckets { to: Some(to), .. } | MoveRequest::Merge { into: to, .. } => to.clone(),
-            _ => {
+        let target = match &request {
+            MoveRequest::Split { to, .. } | MoveRequest::Merge { to, .. } | MoveRequest::Buckets { to, .. } => to,
+            MoveRequest::Resume => return Err(no_move()),
+        };
+        let to = match target {
+            MoveTarget::Shard(to) => to.clone(),
+            MoveTarget::New(server) => {
                 // Before a shard is created.
                 let (checked, buckets) = (open.clone(), buckets.clone());
                 blocking(move || Ok(checked.database.estimate(buckets)?)).await?;
-                self.add_shard(open).await?
+                self.add_shard(open, server).await?
             }
         };
         let open = open.clone();
         blocking(move || match request {
-            MoveRequest::Merge { shard, into } => Ok(open.database.merge(&shard, &into)?),
+            MoveRequest::Merge { shard, .. } => Ok(open.database.merge(&shard, &to)?),
             _ => Ok(open.database.move_buckets(buckets, &to)?),
         })
         .await
     }
 
-    /// Creates a shard without buckets; returns its name.
-    async fn add_shard(&self, open: &Arc<OpenVirtual>) -> Result<String> {
-        let is_free = |shard: &String| !self.directory.contains(&database_name(&self.name, shard));
-        let shard = (1..).map(|number| format!("shard-{number}")).find(is_free).unwrap_or_default();
-        let database = database_name(&self.name, &shard);
-        self.directory.create_with(&database, of_kind(DatabaseKind::Shard(self.name.clone()))).await?;
-        let served = self.directory.open_part(&database).await?;
-        open.shards.write().insert(shard.clone(), served.clone());
-        let (added, member) = (open.clone(), (shard.clone(), served.database().clone()));
+    /// Creates a shard without buckets on a server; returns its name.
+    async fn add_shard(&self, open: &Arc<OpenVirtual>, server: &str) -> Result<String> {
+        let known: Vec<String> = open.shards.read().keys().cloned().collect();
+        let record = self.record();
+        let shard = blocking(move || record.new_name(&known)).await?;
+        if server != HERE {
+            // Before its database exists, which would be forgotten otherwise.
+            let remote = open.remote_shard(&shard, self.servers.get(server)?);
+            let (record, shard) = (self.record(), shard.clone());
+            blocking(move || record.change(|locations| locations.add(&shard, &remote))).await?;
+        }
+        let part = create_shard(&self.directory, &self.servers, &self.name, &shard, server).await?;
+        open.shards.write().insert(shard.clone(), part.clone());
+        let (added, member) = (open.clone(), part.member(&shard));
         let added = blocking(move || Ok(added.database.add_shard(member)?)).await;
         if let Err(failure) = added {
             open.shards.write().remove(&shard);
-            drop(served);
-            self.directory.delete_part(&database).await.ok();
+            self.delete_shard(&shard, part).await.ok();
             return Err(failure);
         }
         Ok(shard)
@@ -423,15 +450,17 @@ impl VirtualSlot {
     }
 
     /// Deletes the databases of former shards, once the requests that read them have ended.
-    async fn remove(&self, former: Vec<(String, Arc<ServedDatabase>)>) {
-        for (shard, served) in former {
-            let until = Instant::now() + READS_WAIT;
-            while Arc::strong_count(&served) > SLOT_COUNT && Instant::now() < until {
-                sleep(FENCE_WAIT).await;
+    async fn remove(&self, former: Vec<(String, Shard)>) {
+        for (shard, part) in former {
+            // Requests to shards on other servers hold the fence to their end.
+            if let Shard::Here(served) = &part {
+                let until = Instant::now() + READS_WAIT;
+                while Arc::strong_count(served) > SLOT_COUNT && Instant::now() < until {
+                    sleep(FENCE_WAIT).await;
+                }
             }
-            drop(served);
             // What can't be removed is removed when the shards are opened the next time.
-            if let Err(failure) = self.directory.delete_part(&database_name(&self.name, &shard)).await {
+            if let Err(failure) = self.delete_shard(&shard, part).await {
                 tracing::warn!(target: "stemma::database", "removing the shard {shard} of {}: {failure}", self.name);
             }
         }
@@ -439,7 +468,7 @@ impl VirtualSlot {
 }
 
 /// Takes the databases that are no shards any more. No new request uses them.
-fn take_former(open: &OpenVirtual) -> Vec<(String, Arc<ServedDatabase>)> {
+fn take_former(open: &OpenVirtual) -> Vec<(String, Shard)> {
     let map = open.database.map();
     let mut shards = open.shards.write();
     let names: Vec<String> = shards.keys().filter(|shard| !map.names().contains(shard)).cloned().collect();

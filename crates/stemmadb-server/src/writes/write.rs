@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent};
+use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent, Value};
 use uuid::Uuid;
 
 use super::departures::departures;
@@ -47,8 +47,9 @@ pub(crate) fn write_divided(
 ///
 /// # Errors
 /// 501 if it has a validation function, which would have to be called in other shards.
-fn check_virtual_design(id: &str, document: &IncomingDocument) -> Result<()> {
-    match !document.deleted && id.starts_with("_design/") && document.body.get("validate_doc_update").is_some() {
+pub(crate) fn check_virtual_design(id: &str, document: &Value) -> Result<()> {
+    let is_deleted = document.get("_deleted") == Some(&Value::Bool(true));
+    match !is_deleted && id.starts_with("_design/") && document.get("validate_doc_update").is_some() {
         true => Err(Failure::not_implemented(format!(
             "`{id}` has a `validate_doc_update`, which a virtual database does not call. Remove it."
         ))),
@@ -135,7 +136,7 @@ pub(super) fn validate_documents(
         }
         ready.push(match (document.prepare_for(served.name()), served.name() == USERS_DATABASE) {
             (Ok(()), true) => prepare_user(served, &id, &mut document, &options.validator.user),
-            (Ok(()), false) if served.is_shard() => check_virtual_design(&id, &document),
+            (Ok(()), false) if served.is_shard() && !document.deleted => check_virtual_design(&id, &document.body),
             (checked, _) => checked,
         });
         named.push((id, document));

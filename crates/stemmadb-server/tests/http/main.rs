@@ -43,6 +43,7 @@ mod revocation;
 mod roles;
 mod slow;
 mod smuggling;
+mod spread;
 mod tls;
 mod tokens;
 mod topology;

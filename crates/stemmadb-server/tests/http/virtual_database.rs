@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::client::{ADMIN, Response, TestServer};
 
 /// Waits for a condition.
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < Duration::from_secs(120), "timed out: {what}");
@@ -28,7 +28,7 @@ pub(crate) fn write(server: &TestServer, database: &str, docs: &[Value]) {
     assert!(written.json().as_array().unwrap().iter().all(|row| row["ok"] == true), "{}", written.text);
 }
 
-fn numbered(range: std::ops::Range<u64>) -> Vec<Value> {
+pub(crate) fn numbered(range: std::ops::Range<u64>) -> Vec<Value> {
     range.map(|n| json!({"_id": format!("d{n:03}"), "n": n, "even": n % 2 == 0})).collect()
 }
 
@@ -52,71 +52,81 @@ fn ids(listed: &Response) -> Vec<String> {
     rows.iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
+/// Writes the same documents to the virtual database `v` and to `plain`.
+pub(crate) fn write_twins(server: &TestServer) {
+    create(server, "/plain");
+    let mut docs = numbered(0..100);
+    docs.push(json!({"_id": "_design/x", "language": "query"}));
+    write(server, "v", &docs);
+    write(server, "plain", &docs);
+}
+
 /// A virtual database and a plain one with the same documents.
 fn twins() -> TestServer {
     let server = TestServer::new();
     create(&server, "/v?shards=3");
-    create(&server, "/plain");
-    let mut docs = numbered(0..100);
-    docs.push(json!({"_id": "_design/x", "language": "query"}));
-    write(&server, "v", &docs);
-    write(&server, "plain", &docs);
+    write_twins(&server);
     server
+}
+
+/// Compares the answers of the virtual database `v` with those of `plain`, which has the same documents.
+pub(crate) fn compare_answers(server: &TestServer) {
+    for path in [
+        "_all_docs",
+        "_all_docs?include_docs=true&limit=7",
+        "_all_docs?descending=true&skip=3&limit=9",
+        "_all_docs?startkey=%22d050%22&limit=5",
+        "_all_docs?startkey=%22d050%22&endkey=%22d055%22&inclusive_end=false",
+        "_all_docs?startkey=%22d055%22&endkey=%22d050%22&descending=true",
+        "_all_docs?key=%22d042%22",
+        "_all_docs?limit=0",
+        "_design_docs",
+        "d042",
+        "d042?revs=true&revs_info=true",
+        "d042?open_revs=all",
+        "missing",
+        "_design/x",
+    ] {
+        let (ours, theirs) = (server.get(&format!("/v/{path}")), server.get(&format!("/plain/{path}")));
+        assert_eq!(ours.status, theirs.status, "{path}: {ours:?}");
+        let (mut ours, mut theirs) = (ours.json(), theirs.json());
+        for answer in [&mut ours, &mut theirs] {
+            answer.as_object_mut().into_iter().for_each(|answer| drop(answer.remove("offset")));
+        }
+        assert_eq!(ours, theirs, "{path}");
+    }
+    let keys = json!({"keys": ["d003", "nothing", "d001", 5, "d003"]});
+    for (route, body) in [
+        ("_all_docs", keys.clone()),
+        ("_all_docs/queries", json!({"queries": [{"limit": 2}, keys]})),
+        ("_find", json!({"selector": {"even": true}, "sort": [{"n": "desc"}], "limit": 6, "fields": ["_id"]})),
+        ("_find", json!({"selector": {"n": {"$lt": 4}}, "sort": [{"n": "asc"}]})),
+        ("_aggregate", json!({"group_by": "even", "figures": {"sum": {"sum": "n"}, "count": {"count": "n"}}})),
+        ("_bulk_get", json!({"docs": [{"id": "d001"}, {"id": "nothing"}, {"id": "d099"}]})),
+        ("_revs_diff", json!({"d001": ["1-00000000000000000000000000000001"], "d500": ["2-b0"]})),
+        ("_missing_revs", json!({"d001": ["1-00000000000000000000000000000001"]})),
+    ] {
+        let path = |database: &str| format!("/{database}/{route}");
+        let (ours, theirs) = (server.post(&path("v"), &body), server.post(&path("plain"), &body));
+        assert_eq!(ours.status, theirs.status, "{route}: {ours:?}");
+        let (mut ours, mut theirs) = (ours.json(), theirs.json());
+        for answer in [&mut ours, &mut theirs] {
+            if let Some(answer) = answer.as_object_mut() {
+                ["offset", "bookmark", "warning"].iter().for_each(|name| drop(answer.remove(*name)));
+                for listed in answer.get_mut("results").and_then(Value::as_array_mut).into_iter().flatten() {
+                    listed.as_object_mut().into_iter().for_each(|listed| drop(listed.remove("offset")));
+                }
+            }
+        }
+        assert_eq!(ours, theirs, "{route} {body}");
+    }
 }
 
 #[test]
 fn answers_equal_those_of_one_database() {
     let mut server = twins();
     for turn in 0..4 {
-        for path in [
-            "_all_docs",
-            "_all_docs?include_docs=true&limit=7",
-            "_all_docs?descending=true&skip=3&limit=9",
-            "_all_docs?startkey=%22d050%22&limit=5",
-            "_all_docs?startkey=%22d050%22&endkey=%22d055%22&inclusive_end=false",
-            "_all_docs?startkey=%22d055%22&endkey=%22d050%22&descending=true",
-            "_all_docs?key=%22d042%22",
-            "_all_docs?limit=0",
-            "_design_docs",
-            "d042",
-            "d042?revs=true&revs_info=true",
-            "d042?open_revs=all",
-            "missing",
-            "_design/x",
-        ] {
-            let (ours, theirs) = (server.get(&format!("/v/{path}")), server.get(&format!("/plain/{path}")));
-            assert_eq!(ours.status, theirs.status, "{path}: {ours:?}");
-            let (mut ours, mut theirs) = (ours.json(), theirs.json());
-            for answer in [&mut ours, &mut theirs] {
-                answer.as_object_mut().into_iter().for_each(|answer| drop(answer.remove("offset")));
-            }
-            assert_eq!(ours, theirs, "{path}");
-        }
-        let keys = json!({"keys": ["d003", "nothing", "d001", 5, "d003"]});
-        for (route, body) in [
-            ("_all_docs", keys.clone()),
-            ("_all_docs/queries", json!({"queries": [{"limit": 2}, keys]})),
-            ("_find", json!({"selector": {"even": true}, "sort": [{"n": "desc"}], "limit": 6, "fields": ["_id"]})),
-            ("_find", json!({"selector": {"n": {"$lt": 4}}, "sort": [{"n": "asc"}]})),
-            ("_aggregate", json!({"group_by": "even", "figures": {"sum": {"sum": "n"}, "count": {"count": "n"}}})),
-            ("_bulk_get", json!({"docs": [{"id": "d001"}, {"id": "nothing"}, {"id": "d099"}]})),
-            ("_revs_diff", json!({"d001": ["1-00000000000000000000000000000001"], "d500": ["2-b0"]})),
-            ("_missing_revs", json!({"d001": ["1-00000000000000000000000000000001"]})),
-        ] {
-            let path = |database: &str| format!("/{database}/{route}");
-            let (ours, theirs) = (server.post(&path("v"), &body), server.post(&path("plain"), &body));
-            assert_eq!(ours.status, theirs.status, "{route}: {ours:?}");
-            let (mut ours, mut theirs) = (ours.json(), theirs.json());
-            for answer in [&mut ours, &mut theirs] {
-                if let Some(answer) = answer.as_object_mut() {
-                    ["offset", "bookmark", "warning"].iter().for_each(|name| drop(answer.remove(*name)));
-                    for listed in answer.get_mut("results").and_then(Value::as_array_mut).into_iter().flatten() {
-                        listed.as_object_mut().into_iter().for_each(|listed| drop(listed.remove("offset")));
-                    }
-                }
-            }
-            assert_eq!(ours, theirs, "{route} {body}");
-        }
+        compare_answers(&server);
         let info = server.get("/v").json();
         assert_eq!((&info["doc_count"], &info["props"]["virtual"]), (&json!(101), &json!(true)), "{info}");
         match turn {

@@ -1,0 +1,137 @@
+//! Requests about one document whose shard is on another server: passed on, and the answer passed back, in bounded
+//! memory.
+
+use bytes::Bytes;
+use hyper::Method;
+use hyper::body::Body as HttpBody;
+use hyper::header::{
+    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH,
+    LOCATION, RANGE, SERVER, TRANSFER_ENCODING,
+};
+use tokio::sync::{OwnedRwLockReadGuard, mpsc};
+
+use super::shard_call::query_text;
+use crate::app::Call;
+use crate::error::{Failure, Result};
+use crate::handlers::document::absolute_url;
+use crate::http::{Body, BodyTimeout, HttpResponse, JsonPurpose, next_frame, read_json_within, server_runtime};
+use crate::servers::encoded;
+use crate::virtual_databases::RemoteShard;
+use crate::writes::check_virtual_design;
+
+/// The headers of a request that are passed on.
+const PASSED_ON: [HeaderName; 7] =
+    [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, IF_MATCH, IF_NONE_MATCH, RANGE];
+const FULL_COMMIT: HeaderName = HeaderName::from_static("x-couch-full-commit");
+/// The headers of an answer that belong to the connection, or are made here.
+const KEPT_BACK: [HeaderName; 5] = [CONTENT_LENGTH, TRANSFER_ENCODING, DATE, SERVER, LOCATION];
+const CONNECTION: HeaderName = HeaderName::from_static("connection");
+
+/// The chunks of a body that are read before the receiver has taken the first.
+const CHUNKS_AHEAD: usize = 4;
+
+/// Passes a request on to the server of its document's shard. `guard` keeps the document there until the answer ends.
+pub(super) async fn forward(
+    mut call: Call,
+    remote: &RemoteShard,
+    id: &str,
+    guard: Option<OwnedRwLockReadGuard<()>>,
+) -> Result<HttpResponse> {
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    let is_file = call.parameters.get("file").is_some();
+    let is_design_written = id.starts_with("_design/") && call.parts.method == Method::PUT && !is_file;
+    let headers = passed_on(&call);
+    let body = match call.body.take() {
+        None => Body::Full(None),
+        Some(body) if is_design_written => {
+            call.body = Some(body);
+            Body::Full(Some(checked_design(&mut call, id).await?))
+        }
+        Some(body) if body.is_end_stream() => Body::Full(None),
+        Some(body) => {
+            let length = call.header("content-length").and_then(|length| length.parse().ok());
+            streamed(body, length, BodyTimeout::for_client(stall_timeout), None)
+        }
+    };
+    let (rest, method) = (rest_of_path(&call)?, call.parts.method.clone());
+    let path = remote.path(&format!("{rest}{}", query_text(&call.query)));
+    let answer = remote.server.send(method, &path, headers, body, stall_timeout).await?;
+    let (parts, body) = answer.into_parts();
+    let length = body.size_hint().exact();
+    let body = match length {
+        Some(0) => Body::Full(None),
+        _ => streamed(body, length, BodyTimeout::for_peer(stall_timeout), guard),
+    };
+    let mut response = HttpResponse::new(parts.status, body);
+    for (name, value) in &parts.headers {
+        if !KEPT_BACK.contains(name)
+            && *name != CONNECTION
+            && let Ok(value) = value.to_str()
+        {
+            response = response.with(name.clone(), value);
+        }
+    }
+    if call.parts.method == Method::HEAD
+        && let Some(length) = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok())
+    {
+        response = response.with(CONTENT_LENGTH, length);
+    }
+    if parts.headers.contains_key(LOCATION) {
+        let path = format!("/{}{rest}", encoded(call.parameter("db")?));
+        response = response.with(LOCATION, &absolute_url(&call, &path));
+    }
+    Ok(response)
+}
+
+fn passed_on(call: &Call) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for name in PASSED_ON.into_iter().chain([FULL_COMMIT]) {
+        if let Some(value) = call.parts.headers.get(&name) {
+            headers.insert(name, value.clone());
+        }
+    }
+    headers
+}
+
+/// A design document, after a check that it has no function that would have to be called in other shards.
+async fn checked_design(call: &mut Call, id: &str) -> Result<Bytes> {
+    let text = call.json_text().await?;
+    check_virtual_design(id, &read_json_within(&text, JsonPurpose::Documents, &call.reservation).await?)?;
+    Ok(text)
+}
+
+/// The path after the name of the database, as the client wrote it.
+fn rest_of_path(call: &Call) -> Result<String> {
+    let path = call.parts.uri.path().trim_start_matches('/');
+    let (_, rest) = path.split_once('/').ok_or_else(|| Failure::internal("the path names no document"))?;
+    Ok(format!("/{rest}"))
+}
+
+/// A body that is read while it is sent.
+fn streamed<B>(
+    mut body: B,
+    length: Option<u64>,
+    mut timeouts: BodyTimeout,
+    guard: Option<OwnedRwLockReadGuard<()>>,
+) -> Body
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::fmt::Display + Send,
+{
+    let (sender, from) = mpsc::channel(CHUNKS_AHEAD);
+    server_runtime().spawn(async move {
+        let _guard = guard;
+        loop {
+            let chunk = match next_frame(&mut body, &mut timeouts).await {
+                Ok(None) => return,
+                Ok(Some(chunk)) => Ok(chunk),
+                Err(failure) => Err(std::io::Error::other(failure.to_string())),
+            };
+            let is_end = chunk.is_err();
+            if sender.send(chunk).await.is_err() || is_end {
+                return;
+            }
+        }
+    });
+    Body::Chunks { from, length }
+}

@@ -1,0 +1,53 @@
+//! Requests to virtual databases with shards on other servers.
+//!
+//! A request about one document goes to its shard: to the route's handler if the shard is here, else to its server.
+//! Requests about several documents are divided, and those about all documents are sent to all shards; the answers are
+//! put together. What the library answers from all shards (`_find`, `_aggregate`, `_changes`) has no code here.
+//!
+//! Each request keeps documents in their shards until it ends.
+
+mod divided;
+mod forward;
+mod listing;
+mod shard_call;
+mod whole;
+
+use crate::app::{Call, Handler};
+use crate::error::{Failure, Result};
+use crate::http::HttpResponse;
+use crate::virtual_databases::Shard;
+
+/// Answers a request about a document.
+pub(crate) async fn answer_for_document(mut call: Call, handler: Handler, id: &str) -> Result<HttpResponse> {
+    match call.entered()?.shard_of(id) {
+        Shard::Here(_) => handler(call).await,
+        Shard::There(remote) => {
+            let guard = call.virtual_database.take().map(|entered| entered.into_guard());
+            forward::forward(call, &remote, id, guard).await
+        }
+    }
+}
+
+/// Answers a request about several documents, or about the database.
+pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse> {
+    match (call.route.method.as_str(), call.route.path) {
+        ("POST", "/{db}") => divided::post(call, handler).await,
+        ("GET", "/{db}") => whole::info(call).await,
+        (_, "/{db}/_bulk_docs") => divided::bulk_docs(call, handler).await,
+        (_, "/{db}/_bulk_get") => divided::bulk_get(call, handler).await,
+        (_, "/{db}/_revs_diff") => divided::revisions(call, handler, None).await,
+        (_, "/{db}/_missing_revs") => divided::revisions(call, handler, Some("missing_revs")).await,
+        (_, "/{db}/_all_docs") => listing::all_docs(call, false).await,
+        (_, "/{db}/_design_docs") => listing::all_docs(call, true).await,
+        (_, "/{db}/_all_docs/queries") => listing::queries(call, false).await,
+        (_, "/{db}/_design_docs/queries") => listing::queries(call, true).await,
+        (_, "/{db}/_ensure_full_commit") => whole::ensure_full_commit(call, handler).await,
+        (_, "/{db}/_compact" | "/{db}/_view_cleanup") => whole::everywhere(call, handler).await,
+        (_, path) if path.starts_with("/{db}/_design/") => Err(Failure::not_implemented(format!(
+            "The virtual database `{}` has shards on other servers, and no views then: use _find and _aggregate, or \
+             replicate it into one database.",
+            call.parameter("db")?
+        ))),
+        _ => handler(call).await,
+    }
+}

@@ -1,0 +1,125 @@
+//! A request to one shard, on this server or on another one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
+use stemmadb::Value;
+
+use crate::app::{Call, Handler};
+use crate::directory::ServedDatabase;
+use crate::error::{Failure, Result};
+use crate::http::{BodyTimeout, JsonPurpose, Query, RequestBody, read_all, read_json_within};
+use crate::servers::encoded;
+use crate::virtual_databases::Shard;
+
+/// The largest answer of a shard that is read as a whole.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// What is asked of shards: a route of databases, and its handler.
+pub(super) struct ShardCall<'a> {
+    call: &'a Call,
+    handler: Handler,
+    /// The method of a request without a body; with one, it is `POST`.
+    method: Method,
+    /// The path after the name of the database.
+    rest: &'static str,
+}
+
+impl<'a> ShardCall<'a> {
+    /// The request's own route, which is a `POST`.
+    pub(super) fn same_route(call: &'a Call, handler: Handler) -> Self {
+        let rest = call.route.path.strip_prefix("/{db}").unwrap_or_default();
+        ShardCall { call, handler, method: Method::POST, rest }
+    }
+
+    /// A route that is read.
+    pub(super) fn get(call: &'a Call, handler: Handler, rest: &'static str) -> Self {
+        ShardCall { call, handler, method: Method::GET, rest }
+    }
+
+    /// The request that is answered.
+    pub(super) fn call(&self) -> &'a Call {
+        self.call
+    }
+
+    /// Asks a shard with these parameters and this body; returns the status and the answer.
+    ///
+    /// # Errors
+    /// The error that the shard answers with; 503 if its server does not answer.
+    pub(super) async fn ask(&self, shard: &Shard, query: &Query, body: Option<&Value>) -> Result<(StatusCode, Value)> {
+        let body = body.map(|body| Bytes::from(body.to_json()));
+        let (status, answer) = match shard {
+            Shard::Here(served) => self.ask_here(served, query, body).await?,
+            Shard::There(remote) => {
+                let rest = format!("{}{}", self.rest, query_text(query));
+                remote.ask(self.method(body.is_some()), &rest, body, Some(&self.call.reservation)).await?
+            }
+        };
+        let answer = read_json_within(&answer, JsonPurpose::Documents, &self.call.reservation).await?;
+        Ok((status, answer))
+    }
+
+    /// Asks several shards at the same time; returns the answers in their order.
+    ///
+    /// # Errors
+    /// The first error.
+    pub(super) async fn ask_all(
+        &self,
+        asked: impl IntoIterator<Item = (Shard, Option<Value>)>,
+    ) -> Result<Vec<(StatusCode, Value)>> {
+        let ask = |(shard, body): (Shard, Option<Value>)| async move {
+            self.ask(&shard, &self.call.query, body.as_ref()).await
+        };
+        try_join_all(asked.into_iter().map(ask)).await
+    }
+
+    fn method(&self, has_body: bool) -> Method {
+        if has_body { Method::POST } else { self.method.clone() }
+    }
+
+    async fn ask_here(
+        &self,
+        served: &Arc<ServedDatabase>,
+        query: &Query,
+        body: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let call = self.call;
+        let mut parts = call.parts.clone();
+        parts.method = self.method(body.is_some());
+        for name in [CONTENT_ENCODING, CONTENT_LENGTH] {
+            parts.headers.remove(name);
+        }
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let asked = Call {
+            state: call.state.clone(),
+            parts,
+            route: call.route,
+            parameters: call.parameters.clone(),
+            query: query.clone(),
+            user: call.user.clone(),
+            virtual_database: None,
+            part: Some(served.clone()),
+            restriction: None,
+            proof: call.proof.clone(),
+            body: Some(RequestBody::replaced(body.unwrap_or_default())),
+            reservation: call.reservation.clone(),
+        };
+        let response = (self.handler)(asked).await?.into_response();
+        let (status, timeouts) = (response.status(), BodyTimeout::for_peer(call.state.config.limits.stall_timeout));
+        let answer = read_all(response.into_body(), ANSWER_BYTES_MAX, timeouts, Some(&call.reservation)).await?;
+        match status.is_success() {
+            true => Ok((status, answer)),
+            false => Err(Failure::new(status, "unknown", format!("a shard answers with {status}"))),
+        }
+    }
+}
+
+/// Parameters as the end of a URL.
+pub(super) fn query_text(query: &Query) -> String {
+    let parameters: Vec<String> =
+        query.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+    if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) }
+}

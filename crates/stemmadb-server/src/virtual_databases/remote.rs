@@ -1,0 +1,297 @@
+//! Shards that lie on other servers, and the record of where they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use stemmadb::{Sequence, Value};
+use stemmadb_federation::{Member, PlacementStore};
+use stemmadb_http::library_error;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{OpenVirtual, database_name};
+use crate::directory::{Directory, ServedDatabase};
+use crate::error::{Failure, Result};
+use crate::http::{MemoryReservation, server_runtime};
+use crate::servers::{HERE, OtherServer, OtherServers, encoded};
+use crate::settings::SettingStore;
+
+/// How long a server holds back an answer while nothing changes.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(25);
+/// The wait before a server that did not answer is asked again.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+/// A shard, on this server or on another one.
+#[derive(Clone)]
+pub(crate) enum Shard {
+    Here(Arc<ServedDatabase>),
+    There(Arc<RemoteShard>),
+}
+
+impl Shard {
+    /// The database, if it is on this server.
+    pub(crate) fn here(&self) -> Option<&Arc<ServedDatabase>> {
+        match self {
+            Shard::Here(served) => Some(served),
+            Shard::There(_) => None,
+        }
+    }
+
+    /// The name of its server.
+    pub(crate) fn server(&self) -> &str {
+        match self {
+            Shard::Here(_) => HERE,
+            Shard::There(remote) => &remote.server.name,
+        }
+    }
+
+    /// The shard as a part of the library's virtual database.
+    pub(super) fn member(&self, shard: &str) -> Member {
+        match self {
+            Shard::Here(served) => Member::from(served.database().clone()).named(shard),
+            Shard::There(remote) => remote.member(shard),
+        }
+    }
+
+    /// A receiver that is notified when the shard has changed.
+    pub(crate) fn published(&self) -> watch::Receiver<Sequence> {
+        match self {
+            Shard::Here(served) => served.published(),
+            Shard::There(remote) => remote.published(),
+        }
+    }
+}
+
+/// A shard on another server: an ordinary database there, which nobody else writes.
+pub(crate) struct RemoteShard {
+    pub(crate) server: Arc<OtherServer>,
+    /// The name of its database.
+    pub(crate) database: String,
+    watcher: Arc<Watcher>,
+}
+
+/// Notices changes of a shard on another server, as long as somebody waits for them.
+struct Watcher {
+    /// Counts notifications.
+    changed: watch::Sender<Sequence>,
+    is_running: Mutex<bool>,
+}
+
+impl RemoteShard {
+    pub(super) fn new(server: Arc<OtherServer>, database: String) -> Self {
+        let watcher = Watcher { changed: watch::channel(Sequence::ZERO).0, is_running: Mutex::new(false) };
+        RemoteShard { server, database, watcher: Arc::new(watcher) }
+    }
+
+    /// Creates the database. One that exists is used if it is empty, which the library checks.
+    pub(super) async fn create(&self) -> Result<()> {
+        match self.ask(Method::PUT, "", None, None).await {
+            Err(failure) if failure.status() == StatusCode::PRECONDITION_FAILED => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    /// Deletes the database.
+    pub(super) async fn delete(&self) -> Result<()> {
+        match self.ask(Method::DELETE, "", None, None).await {
+            Err(failure) if failure.status() == StatusCode::NOT_FOUND => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    /// The shard as a part of the library's virtual database.
+    fn member(&self, shard: &str) -> Member {
+        let member = Member::from(self.server.database(&self.database)).named(shard);
+        member.copied_by(self.server.peer(&self.database))
+    }
+
+    /// The path of the database's route `rest`, which begins with a slash or is empty.
+    pub(crate) fn path(&self, rest: &str) -> String {
+        format!("/{}{rest}", encoded(&self.database))
+    }
+
+    /// Asks the server; returns the status and the answer. `rest` follows the name of the database.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        rest: &str,
+        body: Option<Bytes>,
+        reservation: Option<&MemoryReservation>,
+    ) -> Result<(StatusCode, Bytes)> {
+        self.server.ask(method, &self.path(rest), body, reservation).await
+    }
+
+    fn published(&self) -> watch::Receiver<Sequence> {
+        let receiver = self.watcher.changed.subscribe();
+        let mut is_running = self.watcher.is_running.lock();
+        if !*is_running {
+            *is_running = true;
+            let (server, path, watcher) = (self.server.clone(), self.path("/_changes"), self.watcher.clone());
+            server_runtime().spawn(async move { watcher.run(&server, &path).await });
+        }
+        receiver
+    }
+}
+
+impl Watcher {
+    /// Asks for changes until nobody waits for them.
+    async fn run(&self, server: &OtherServer, path: &str) {
+        let mut since = None;
+        while !self.stops() {
+            match next(server, path, since.as_deref()).await {
+                Ok(reached) if since.as_ref() == Some(&reached) => {}
+                Ok(reached) => {
+                    since = Some(reached);
+                    self.notify();
+                }
+                Err(_) => {
+                    // Whoever reads the shard gets the error.
+                    self.notify();
+                    since = None;
+                    sleep(RETRY_WAIT).await;
+                }
+            }
+        }
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|count| *count = Sequence::new(count.get() + 1));
+    }
+
+    fn stops(&self) -> bool {
+        let mut is_running = self.is_running.lock();
+        *is_running = self.changed.receiver_count() > 0;
+        !*is_running
+    }
+}
+
+/// The newest position of a changes feed, after it has changed or nothing happened for a while.
+async fn next(server: &OtherServer, path: &str, since: Option<&str>) -> Result<String> {
+    let query = match since {
+        None => "?since=now&limit=0".to_owned(),
+        Some(since) => {
+            let wait = WATCH_TIMEOUT.as_millis();
+            format!("?feed=longpoll&limit=1&timeout={wait}&since={}", encoded(since))
+        }
+    };
+    let (_, answer) = server.ask(Method::GET, &format!("{path}{query}"), None, None).await?;
+    let answer = Value::parse(&answer)?;
+    let position = answer.get("last_seq").and_then(Value::as_str);
+    position.map(str::to_owned).ok_or_else(|| Failure::internal("a changes feed has no last_seq"))
+}
+
+/// What the directory records of a virtual database, besides its entry: the placement of its buckets, and where the
+/// shards are that are on other servers.
+pub(super) struct VirtualRecord {
+    directory: Arc<Directory>,
+    name: String,
+}
+
+/// The kinds of the directory's records, by the name of the virtual database.
+const PLACEMENTS: &str = "placement";
+const LOCATIONS: &str = "shard_locations";
+
+/// The server and the database of a shard.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Location {
+    pub(super) server: String,
+    database: String,
+}
+
+/// The shards on other servers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Locations {
+    pub(super) shards: BTreeMap<String, Location>,
+    /// The greatest number that a shard's name ever had: a name stands for one database in positions of feeds.
+    last_number: u64,
+}
+
+impl Locations {
+    pub(super) fn add(&mut self, shard: &str, remote: &RemoteShard) {
+        let location = Location { server: remote.server.name.clone(), database: remote.database.clone() };
+        self.shards.insert(shard.to_owned(), location);
+    }
+}
+
+impl VirtualRecord {
+    pub(super) fn of(directory: &Arc<Directory>, name: &str) -> Self {
+        VirtualRecord { directory: directory.clone(), name: name.to_owned() }
+    }
+
+    /// Reads the record of a kind. Blocks.
+    fn read(&self, kind: &str) -> Result<Option<Value>> {
+        let records = self.directory.records(kind)?;
+        Ok(records.into_iter().find(|(name, _)| *name == self.name).map(|(_, record)| record))
+    }
+
+    /// The shards on other servers. Blocks.
+    pub(super) fn locations(&self) -> Result<Locations> {
+        let Some(record) = self.read(LOCATIONS)? else { return Ok(Locations::default()) };
+        record.deserialize_into().map_err(|error| {
+            Failure::internal(format!("the record of the shards of `{}` is malformed: {error}", self.name))
+        })
+    }
+
+    /// Changes which shards are on other servers. Blocks until that is flushed.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Locations) -> T) -> Result<T> {
+        let mut locations = self.locations()?;
+        let changed = change(&mut locations);
+        self.directory.put_record(LOCATIONS, &self.name, &serde_json::json!(locations))?;
+        Ok(changed)
+    }
+
+    /// A name for a new shard, which none had before. `known` are the names of all shards. Blocks.
+    pub(super) fn new_name(&self, known: &[String]) -> Result<String> {
+        self.change(|locations| {
+            let number = |name: &String| name.strip_prefix("shard-")?.parse::<u64>().ok();
+            let last = known.iter().filter_map(number).max().unwrap_or_default().max(locations.last_number);
+            locations.last_number = last + 1;
+            format!("shard-{}", last + 1)
+        })
+    }
+
+    /// The shards that are on other servers. Blocks.
+    ///
+    /// # Errors
+    /// 404 if a server is not known any more.
+    pub(super) fn open(&self, servers: &OtherServers) -> Result<Vec<(String, Shard)>> {
+        let open = |(shard, Location { server, database }): (String, Location)| {
+            Ok((shard, Shard::There(Arc::new(RemoteShard::new(servers.get(&server)?, database)))))
+        };
+        self.locations()?.shards.into_iter().map(open).collect()
+    }
+
+    /// Removes the records. Blocks.
+    pub(super) fn remove(&self) -> Result<()> {
+        self.directory.remove_record(PLACEMENTS, &self.name)?;
+        self.directory.remove_record(LOCATIONS, &self.name)
+    }
+}
+
+impl PlacementStore for VirtualRecord {
+    fn load(&self) -> stemmadb::Result<Option<Value>> {
+        self.read(PLACEMENTS).map_err(|failure| library_error(&failure))
+    }
+
+    fn store(&self, placement: &Value) -> stemmadb::Result<()> {
+        let stored = serde_json::to_value(placement).map_err(|error| Failure::internal(error.to_string()));
+        let stored = stored.and_then(|record| self.directory.put_record(PLACEMENTS, &self.name, &record));
+        stored.map_err(|failure| library_error(&failure))
+    }
+}
+
+impl OpenVirtual {
+    /// A new shard on another server. Nothing is sent.
+    pub(super) fn remote_shard(&self, shard: &str, server: Arc<OtherServer>) -> Arc<RemoteShard> {
+        Arc::new(RemoteShard::new(server, database_name(self.own.name(), shard)))
+    }
+}

@@ -1,0 +1,292 @@
+//! Virtual databases with shards on several servers.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::{ADMIN, TestServer};
+use crate::virtual_database::{compare_answers, create, numbered, start_move, until, until_moved, write, write_twins};
+
+/// Three servers; the first one knows the others as `b` and `c`.
+struct Servers {
+    home: TestServer,
+    b: TestServer,
+    c: TestServer,
+}
+
+impl Servers {
+    fn start() -> Self {
+        let servers = Servers { home: TestServer::new(), b: TestServer::new(), c: TestServer::new() };
+        for (name, server) in [("b", &servers.b), ("c", &servers.c)] {
+            let url = format!("http://admin:secret@{}", server.address());
+            let added = servers.home.put(&format!("/_servers/{name}"), &json!({"url": url, "zone": name}));
+            assert_eq!(added.status, 201, "{added:?}");
+        }
+        servers
+    }
+
+    /// The servers of the shards.
+    fn placed(&self) -> Vec<String> {
+        let shards = self.home.get("/v/_shards").json();
+        let server = |shard: &Value| shard["server"].as_str().unwrap().to_owned();
+        shards["shards"].as_array().unwrap_or_else(|| panic!("{shards}")).iter().map(server).collect()
+    }
+
+    /// An id of a document whose shard is on a server.
+    fn id_on(&self, server: &str) -> String {
+        let shards = self.home.get("/v/_shards").json();
+        let of = |shard: &Value| {
+            let listed = shards["shards"].as_array().unwrap().iter().find(|listed| listed["name"] == *shard);
+            listed.unwrap()["server"].clone()
+        };
+        let is_on = |id: &String| of(&self.home.get(&format!("/v/_shards/{id}")).json()["shard"]) == *server;
+        (0..).map(|n| format!("on-{server}-{n}")).find(is_on).unwrap()
+    }
+}
+
+#[test]
+fn answers_equal_those_of_one_database() {
+    let mut servers = Servers::start();
+    create(&servers.home, "/v?shards=5&servers=here,b,c");
+    assert_eq!(servers.placed(), ["here", "b", "c", "here", "b"]);
+    write_twins(&servers.home);
+    assert!(servers.b.get("/v%2Fshard-2").json()["doc_count"].as_u64().unwrap() > 5);
+    assert_eq!(servers.b.ask_as(None, "GET", "/v%2Fshard-2", None).status, 401);
+    for turn in 0..4 {
+        compare_answers(&servers.home);
+        let info = servers.home.get("/v").json();
+        assert_eq!(
+            (&info["doc_count"], &info["cluster"]["q"]),
+            (&json!(101), &json!(info["shards"].as_object().unwrap().len()))
+        );
+        assert!(info["sizes"]["file"].as_u64().unwrap() > 1_000, "{info}");
+        match turn {
+            0 => servers.home.restart(),
+            1 => {
+                // To another server, divided between servers, and back.
+                for request in [
+                    json!({"merge": "shard-1", "server": "c"}),
+                    json!({"split": "shard-2", "server": "c"}),
+                    json!({"merge": "shard-3", "into": "shard-4"}),
+                ] {
+                    start_move(&servers.home, "v", &request);
+                    until_moved(&servers.home, "v");
+                }
+            }
+            2 => {
+                let shards = servers.home.get("/v/_shards").json();
+                let elsewhere = shards["shards"].as_array().unwrap().iter().filter(|shard| shard["server"] != "here");
+                for shard in elsewhere.map(|shard| &shard["name"]) {
+                    start_move(&servers.home, "v", &json!({"merge": shard, "server": "here"}));
+                    until_moved(&servers.home, "v");
+                }
+                assert!(servers.placed().iter().all(|server| server == "here"), "{:?}", servers.placed());
+                until("the databases of former shards are deleted", || {
+                    let left = |server: &TestServer| server.get("/_all_dbs").json().as_array().unwrap().len();
+                    left(&servers.b) + left(&servers.c) == 0
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn documents_are_read_and_written_on_their_servers() {
+    let servers = Servers::start();
+    create(&servers.home, "/v?shards=3&servers=here,b,c");
+    let home = &servers.home;
+    for server in ["here", "b", "c"] {
+        let id = servers.id_on(server);
+        let path = format!("/v/{id}");
+        let written = home.put(&path, &json!({"n": 1}));
+        assert_eq!(written.status, 201, "{written:?}");
+        assert!(written.header("location").unwrap().ends_with(&path), "{written:?}");
+        assert_eq!(home.put(&path, &json!({"n": 2})).status, 409);
+        let rev = written.json()["rev"].as_str().unwrap().to_owned();
+        let patched = home.ask_as(ADMIN, "PATCH", &format!("{path}?rev={rev}"), Some(&json!({"$set": {"m": 7}})));
+        assert_eq!(patched.status, 201, "{patched:?}");
+        let rev = patched.json()["rev"].as_str().unwrap().to_owned();
+        let content = vec![b'x'; 3 << 20];
+        let stored =
+            home.send_as_admin("PUT", &format!("{path}/f.txt?rev={rev}"), &[("Content-Type", "text/plain")], &content);
+        assert_eq!(stored.status, 201, "{stored:?}");
+        let read = home.get(&format!("{path}/f.txt"));
+        assert_eq!((read.status, read.text.len(), read.header("content-type")), (200, 3 << 20, Some("text/plain")));
+        let part = home.send_as_admin("GET", &format!("{path}/f.txt"), &[("Range", "bytes=1-4")], b"");
+        assert_eq!((part.status, part.text.as_str()), (206, "xxxx"));
+        let document = home.get(&path);
+        assert_eq!(document.json()["_attachments"]["f.txt"]["length"], 3 << 20);
+        let tag = document.header("etag").unwrap().to_owned();
+        assert_eq!(home.send_as_admin("GET", &path, &[("If-None-Match", &tag)], b"").status, 304);
+        let rev = document.json()["_rev"].as_str().unwrap().to_owned();
+        assert_eq!(home.delete(&format!("{path}?rev={rev}")).status, 200);
+        assert_eq!(home.get(&path).json()["reason"], "deleted");
+    }
+    let made = home.post("/v", &json!({"n": 1})).json();
+    assert_eq!(home.get(&format!("/v/{}", made["id"].as_str().unwrap())).json()["n"], 1);
+    assert_eq!(home.put("/v/_local/checkpoint", &json!({"at": 5})).status, 201);
+    assert_eq!(home.get("/v/_local/checkpoint").json()["at"], 5);
+    let bulk = json!({"docs": [{"_id": "_local/other", "at": 6}, {"_id": "b"}, {"n": 3}, {"_id": "b"}]});
+    let rows = home.post("/v/_bulk_docs", &bulk).json();
+    assert_eq!((&rows[1]["id"], &rows[3]["error"]), (&json!("b"), &json!("conflict")), "{rows}");
+    assert_eq!(home.get("/v/_local/other").json()["at"], 6);
+    let replicated = json!({"new_edits": false, "docs": [{"_id": "r1", "_rev": "2-b0"}, {"_id": "r2", "_rev": "x"}]});
+    let rows = home.post("/v/_bulk_docs", &replicated).json();
+    assert!(rows.as_array().unwrap().iter().all(|row| row["id"] != "r1"), "{rows}");
+    for design in ["_design/a", "_design/b", "_design/c", "_design/d"] {
+        let body = json!({"validate_doc_update": "function () {}"});
+        assert_eq!(home.put(&format!("/v/{design}"), &body).status, 501, "{design}");
+        let row = home.post("/v/_bulk_docs", &json!({"docs": [{"_id": design, "validate_doc_update": "x"}]})).json();
+        assert_eq!(row[0]["error"], "not_implemented", "{row}");
+    }
+    for path in ["_ensure_full_commit", "_compact", "_view_cleanup"] {
+        let answered = home.post(&format!("/v/{path}"), &json!({}));
+        assert!(matches!(answered.status, 201 | 202), "{path}: {answered:?}");
+    }
+}
+
+#[test]
+fn feeds_report_changes_of_all_servers() {
+    let servers = Servers::start();
+    create(&servers.home, "/v?shards=3&servers=here,b,c");
+    let home = &servers.home;
+    write(home, "v", &numbered(0..30));
+    let all = home.get("/v/_changes?include_docs=true").json();
+    let ids = |changes: &Value| {
+        let rows = changes["results"].as_array().unwrap_or_else(|| panic!("{changes}")).iter();
+        rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(ids(&all).len(), 30);
+    assert!(all["results"].as_array().unwrap().iter().all(|row| row["doc"]["n"].is_u64()), "{all}");
+    assert_eq!(ids(&home.get("/v/_changes?since=now").json()).len(), 0);
+    let mut since = all["last_seq"].as_str().unwrap().to_owned();
+    for server in ["here", "b", "c"] {
+        let id = servers.id_on(server);
+        let path = format!("/v/_changes?feed=longpoll&timeout=60000&since={since}");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| home.get(&path).json());
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(home.put(&format!("/v/{id}"), &json!({})).status, 201);
+            let answer = waiting.join().unwrap();
+            assert_eq!(ids(&answer), [id.clone()].into(), "{answer}");
+            since = answer["last_seq"].as_str().unwrap().to_owned();
+        });
+    }
+    // A position is still right after documents have moved to other servers.
+    start_move(home, "v", &json!({"merge": "shard-2", "server": "c"}));
+    until_moved(home, "v");
+    let id = servers.id_on("c");
+    let rev = home.get(&format!("/v/{id}")).json()["_rev"].as_str().unwrap_or_default().to_owned();
+    let written = home.put(&format!("/v/{id}"), &json!({"_rev": rev, "again": true}));
+    assert_eq!(written.status, 201, "{written:?}");
+    assert!(ids(&home.get(&format!("/v/_changes?since={since}")).json()).contains(&id));
+    assert_eq!(ids(&home.get("/v/_changes").json()).len(), 33);
+}
+
+#[test]
+fn shards_move_between_servers_while_clients_write() {
+    let servers = Servers::start();
+    create(&servers.home, "/v?shards=2&servers=here,b");
+    let home = &servers.home;
+    let (stops, written, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (stops, written, failed) = (&stops, &written, &failed);
+            scope.spawn(move || {
+                for n in 0.. {
+                    if stops.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let path = format!("/v/w{writer}-{n:05}");
+                    let answered = home.put(&path, &json!({"n": n}));
+                    let read = home.get(&path);
+                    match (answered.status, read.status) {
+                        (201, 200) => written.fetch_add(1, Ordering::Relaxed),
+                        _ => failed.fetch_add(1, Ordering::Relaxed),
+                    };
+                }
+            });
+        }
+        for request in [
+            json!({"split": "shard-1", "server": "c"}),
+            json!({"merge": "shard-2", "server": "c"}),
+            json!({"split": "shard-1", "server": "b"}),
+            json!({"merge": "shard-1", "into": "shard-3"}),
+        ] {
+            let before = written.load(Ordering::Relaxed);
+            until("documents are written", || written.load(Ordering::Relaxed) > before + 50);
+            start_move(home, "v", &request);
+            until_moved(home, "v");
+            let count = home.post("/v/_find", &json!({"selector": {}, "limit": 100_000, "fields": ["_id"]})).json();
+            let ids: Vec<&str> =
+                count["docs"].as_array().unwrap().iter().map(|doc| doc["_id"].as_str().unwrap()).collect();
+            assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "a document is found twice");
+        }
+        stops.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(failed.load(Ordering::Relaxed), 0);
+    assert_eq!(home.get("/v").json()["doc_count"], written.load(Ordering::Relaxed));
+    let listed = home.get("/v/_all_docs").json();
+    assert_eq!(listed["rows"].as_array().unwrap().len(), written.load(Ordering::Relaxed));
+}
+
+#[test]
+fn server_that_does_not_answer_is_named() {
+    let Servers { home, b, c } = Servers::start();
+    let servers = Servers { home, b, c };
+    create(&servers.home, "/v?shards=3&servers=here,b,c");
+    let (near, far) = (servers.id_on("here"), servers.id_on("b"));
+    write(&servers.home, "v", &[json!({"_id": near}), json!({"_id": far})]);
+    let Servers { mut home, b, c: _c } = servers;
+    drop(b);
+    for turn in 0..2 {
+        assert_eq!(home.get(&format!("/v/{near}")).status, 200);
+        let failed = home.get(&format!("/v/{far}"));
+        assert_eq!(failed.status, 503, "{failed:?}");
+        assert!(failed.text.contains("server `b`"), "{failed:?}");
+        let failed = home.get("/v/_all_docs");
+        assert_eq!(failed.status, 503, "{failed:?}");
+        if turn == 0 {
+            home.restart();
+        }
+    }
+}
+
+#[test]
+fn servers_are_kept_and_checked() {
+    let mut servers = Servers::start();
+    servers.home.restart();
+    let home = &servers.home;
+    let listed = home.get("/_servers").json();
+    let url = format!("http://{}", servers.b.address());
+    assert_eq!(listed["servers"]["b"], json!({"url": url, "zone": "b"}));
+    assert_eq!(home.get("/_servers/b").json(), listed["servers"]["b"]);
+    assert_eq!(home.get("/_servers/x").status, 404);
+    for (name, body) in [
+        ("x", json!({})),
+        ("x", json!({"url": "db.example"})),
+        ("x", json!({"url": "http://db.example/orders"})),
+        ("x", json!({"url": "http://db.example", "other": 1})),
+        ("here", json!({"url": "http://db.example"})),
+    ] {
+        assert_eq!(home.put(&format!("/_servers/{name}"), &body).status, 400, "{body}");
+    }
+    assert_eq!(home.ask_as(ADMIN, "PUT", "/v?shards=2&servers=here,x", None).status, 404);
+    assert_eq!(home.get("/_all_dbs").json(), json!([]));
+    create(home, "/v?shards=2&servers=here,b");
+    assert_eq!(home.delete("/_servers/b").status, 409);
+    assert_eq!(home.delete("/_servers/c").status, 200);
+    assert_eq!(home.get("/_servers/c").status, 404);
+    // A database of another server that has documents is no shard.
+    let url = format!("http://admin:secret@{}", servers.c.address());
+    home.put("/_servers/c", &json!({"url": url}));
+    create(&servers.c, "/w%2Fshard-1");
+    write(&servers.c, "w%2Fshard-1", &[json!({"_id": "a"})]);
+    let refused = home.ask_as(ADMIN, "PUT", "/w?shards=1&servers=c", None);
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert_eq!(home.delete("/v").status, 200);
+    assert_eq!(servers.b.get("/_all_dbs").json(), json!([]));
+}
