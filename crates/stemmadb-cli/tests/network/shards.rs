@@ -1,5 +1,6 @@
 //! A server killed at random times while shards of a virtual database split and merge loses no acknowledged write, has
-//! no document twice, and completes the move afterwards.
+//! no document twice, and completes the move afterwards. The same with three servers, between which the shards move and
+//! of which any is killed.
 //!
 //! Writers know what they were acknowledged. After each SIGKILL the server is restarted, and listings, queries, counts
 //! and changes are compared with that, in the middle of the move that continues, and at its end. `STEMMA_SHARD_KILLS`
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, RequestError};
+use crate::client::{Client, PASSWORD, RequestError};
 use crate::random::{Random, env_u64, seed};
 use crate::server::{Server, str_at, wait_until};
 
@@ -41,7 +42,7 @@ impl Writer {
         Writer { number, random, next: 1, acknowledged: BTreeMap::new(), possible: None, count: 0 }
     }
 
-    /// Writes until the server is killed. No write fails for another reason.
+    /// Writes until a server is killed. No write fails for another reason.
     fn run(&mut self, mut client: Client) {
         loop {
             let id = format!("w{}-{:02}", self.number, self.random.below(CHANGED));
@@ -51,6 +52,11 @@ impl Writer {
                 body["_rev"] = json!(revision);
             }
             match client.request("PUT", &format!("/v/{id}"), Some(&body)) {
+                // The server of the shard was killed, before or after it wrote.
+                Ok(answer) if answer.status == 503 && answer.summary().contains("does not answer") => {
+                    self.possible = Some((id, self.next));
+                    return;
+                }
                 Ok(answer) => {
                     assert_eq!(answer.status, 201, "{id}: {}", answer.summary());
                     let revision = str_at(&answer.json(), "/rev").to_owned();
@@ -121,8 +127,8 @@ fn verify(client: &mut Client, writers: &mut [Writer]) {
     }
 }
 
-/// Starts a move, if none is in progress.
-fn start_move(client: &mut Client, random: &mut Random) {
+/// Starts a move, if none is in progress. New shards lie on one of these servers.
+fn start_move(client: &mut Client, random: &mut Random, servers: &[&str]) {
     let shards = client.expect_success("GET", "/v/_shards", None);
     if !shards["move"].is_null() {
         return;
@@ -134,9 +140,11 @@ fn start_move(client: &mut Client, random: &mut Random) {
         .map(|shard| (shard["buckets"].as_u64().unwrap(), str_at(shard, "/name")))
         .collect();
     listed.sort_unstable();
+    let server = servers[random.below(servers.len() as u64) as usize];
     let request = match listed.len() {
-        1 => json!({"split": listed[0].1}),
-        count if count < 4 && random.percent(60) => json!({"split": listed[count - 1].1}),
+        1 => json!({"split": listed[0].1, "server": server}),
+        count if count < 4 && random.percent(60) => json!({"split": listed[count - 1].1, "server": server}),
+        _ if servers.len() > 1 && random.percent(50) => json!({"merge": listed[0].1, "server": server}),
         count => json!({"merge": listed[0].1, "into": listed[count - 1].1}),
     };
     let answer = client.expect_response("POST", "/v/_shards", Some(&request));
@@ -144,11 +152,14 @@ fn start_move(client: &mut Client, random: &mut Random) {
     assert!(answer.is_success() || answer.summary().contains("can't come back"), "{request}: {}", answer.summary());
 }
 
-/// Waits for the end of the move.
-fn finish_move(client: &mut Client) {
+/// Waits for the end of the move. One that has stopped because another server was killed is continued.
+fn finish_move(client: &mut Client, may_stop: bool) {
     wait_until("the move ends", MOVE_TIMEOUT, || {
         let moving = client.expect_success("GET", "/v/_shards", None)["move"].clone();
-        assert_ne!(moving["state"], "stopped", "{moving}");
+        if moving["state"] == "stopped" {
+            assert!(may_stop, "{moving}");
+            client.expect_response("POST", "/v/_shards", Some(&json!({"resume": true})));
+        }
         moving.is_null()
     });
 }
@@ -159,6 +170,13 @@ fn directory_count(databases: &Path) -> usize {
     entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "stemma")).count()
 }
 
+/// Writes the documents that only move.
+fn write_unchanged(client: &mut Client) {
+    let docs: Vec<Value> =
+        (0..UNCHANGED).map(|n| json!({"_id": format!("u{n:04}"), "n": n, "text": "x".repeat(300)})).collect();
+    client.expect_success("POST", "/v/_bulk_docs", Some(&json!({ "docs": docs })));
+}
+
 #[test]
 fn killed_moves_of_shards_lose_nothing() {
     let kills = env_u64("STEMMA_SHARD_KILLS", 10);
@@ -167,9 +185,7 @@ fn killed_moves_of_shards_lose_nothing() {
     let mut server = Server::start(directory.path(), &[]);
     let mut client = server.client();
     client.expect_success("PUT", "/v?shards=2", None);
-    let docs: Vec<Value> =
-        (0..UNCHANGED).map(|n| json!({"_id": format!("u{n:04}"), "n": n, "text": "x".repeat(300)})).collect();
-    client.expect_success("POST", "/v/_bulk_docs", Some(&json!({ "docs": docs })));
+    write_unchanged(&mut client);
     let mut writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(number, random.fork())).collect();
     let (mut in_move, mut completed) = (0, 0);
     for kill in 0..kills {
@@ -180,7 +196,7 @@ fn killed_moves_of_shards_lose_nothing() {
                 scope.spawn(move || writer.run(client));
             }
             let mut client = server.client();
-            start_move(&mut client, &mut moving);
+            start_move(&mut client, &mut moving, &["here"]);
             std::thread::sleep(wait);
             server.send_sigkill();
         });
@@ -191,7 +207,7 @@ fn killed_moves_of_shards_lose_nothing() {
         verify(&mut client, &mut writers);
         in_move += u64::from(!client.expect_success("GET", "/v/_shards", None)["move"].is_null());
         if kill % 3 == 2 || kill + 1 == kills {
-            finish_move(&mut client);
+            finish_move(&mut client, false);
             completed += 1;
             verify(&mut client, &mut writers);
             let shards = client.expect_success("GET", "/v", None)["shards"].as_object().unwrap().len();
@@ -209,4 +225,70 @@ fn killed_moves_of_shards_lose_nothing() {
     server.assert_no_panic();
     server.kill();
     server.check();
+}
+
+#[test]
+fn killed_moves_between_servers_lose_nothing() {
+    let kills = env_u64("STEMMA_SHARD_KILLS", 10);
+    let mut random = Random::new(seed("shards between servers"));
+    let directory = tempfile::tempdir().unwrap();
+    // The first one has the virtual database.
+    let names = ["here", "b", "c"];
+    let mut servers: Vec<Server> = names.iter().map(|name| Server::start(&directory.path().join(name), &[])).collect();
+    let mut client = servers[0].client();
+    for (name, server) in names.iter().zip(&servers).skip(1) {
+        let url = format!("http://admin:{PASSWORD}@{}", server.address());
+        client.expect_success("PUT", &format!("/_servers/{name}"), Some(&json!({"url": url})));
+    }
+    client.expect_success("PUT", "/v?shards=3&servers=here,b,c", None);
+    write_unchanged(&mut client);
+    let mut writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(number, random.fork())).collect();
+    let (mut killed, mut in_move) = ([0; 3], 0);
+    for kill in 0..kills {
+        let (wait, mut moving) = (random.milliseconds(5, 500), random.fork());
+        let victim = random.below(3) as usize;
+        std::thread::scope(|scope| {
+            for writer in &mut writers {
+                let client = servers[0].client();
+                scope.spawn(move || writer.run(client));
+            }
+            let mut client = servers[0].client();
+            start_move(&mut client, &mut moving, &names);
+            std::thread::sleep(wait);
+            servers[victim].send_sigkill();
+            if victim > 0 {
+                // Writers whose documents are elsewhere go on until this.
+                std::thread::sleep(wait);
+                servers[0].send_sigkill();
+            }
+        });
+        killed[victim] += 1;
+        let ended = if victim == 0 { vec![0] } else { vec![victim, 0] };
+        ended.iter().for_each(|at| servers[*at].kill());
+        for at in ended {
+            servers[at].restart();
+        }
+        let mut client = servers[0].client();
+        verify(&mut client, &mut writers);
+        in_move += u64::from(!client.expect_success("GET", "/v/_shards", None)["move"].is_null());
+        if kill % 3 == 2 || kill + 1 == kills {
+            finish_move(&mut client, true);
+            verify(&mut client, &mut writers);
+            let shards = client.expect_success("GET", "/v", None)["shards"].as_object().unwrap().len();
+            wait_until("former shards are removed", MOVE_TIMEOUT, || {
+                servers.iter().map(|server| directory_count(&server.databases())).sum::<usize>() == shards + 1
+            });
+        }
+    }
+    let written: u64 = writers.iter().map(|writer| writer.count).sum();
+    println!(
+        "{kills} kills of three servers ({killed:?}) while shards moved between them, {in_move} before the end of a \
+         move: {written} writes, 0 lost, 0 twice"
+    );
+    assert!(written > kills * 3, "the writers wrote too little");
+    for server in &mut servers {
+        server.assert_no_panic();
+        server.kill();
+        server.check();
+    }
 }
