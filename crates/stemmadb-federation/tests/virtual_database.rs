@@ -417,3 +417,50 @@ fn clients_write_and_read_while_shards_split_and_merge() {
     let shards = db.shards();
     assert_eq!(shards.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["s1", "s3"]);
 }
+
+#[test]
+fn replicas_take_the_places_of_shards_also_during_moves() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let whole = Database::in_memory();
+        let parts: Vec<Database> = (0..3).map(|_| Database::in_memory()).collect();
+        let shards = parts.iter().enumerate().map(|(at, part)| (format!("s{at}"), part.clone()));
+        let db = VirtualDatabase::create(shards, Grouping::ById).unwrap();
+        write(&mut random, &db, &whole, 80);
+        let new = Database::in_memory();
+        let mut moving = (seed % 4 > 0).then(|| db.split("s0", ("new", new.clone())).unwrap());
+        for _ in 0..seed % 4 {
+            if let Some(moving) = &mut moving {
+                moving.step().unwrap();
+            }
+            write(&mut random, &db, &whole, 5);
+        }
+        let (shard, part) = match random.below(3) {
+            0 if moving.is_some() && db.shards().iter().any(|(name, _)| name == "new") => ("new", &new),
+            1 => ("s1", &parts[1]),
+            _ => ("s0", &parts[0]),
+        };
+        if let Some(running) = &moving {
+            let refused = db.replace_shard(shard, ("replica", Database::in_memory())).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{running:?}");
+        }
+        drop(moving);
+        let replica = Database::in_memory();
+        part.replicate_to(&replica).unwrap();
+        let token = db.changes().newest_token();
+        db.replace_shard(shard, ("replica", replica)).unwrap();
+        assert_eq!(db.replace_shard(shard, ("other", Database::in_memory())).unwrap_err().kind(), ErrorKind::NotFound);
+        for _ in 0..4 {
+            compare(&mut random, &db, &whole);
+            write(&mut random, &db, &whole, 5);
+        }
+        if let Some(moving) = db.pending_move().unwrap() {
+            moving.run().unwrap();
+        }
+        compare(&mut random, &db, &whole);
+        assert!(db.shards().iter().any(|(name, _)| name == "replica") || shard == "s0");
+        db.upsert("last", &json!({})).unwrap();
+        let changed = db.changes().after(token).run().unwrap().map(|change| change.unwrap().id.to_string());
+        assert!(changed.collect::<BTreeSet<_>>().contains("last"));
+    }
+}

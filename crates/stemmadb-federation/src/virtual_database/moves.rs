@@ -193,6 +193,46 @@ impl VirtualDatabase {
         Ok(())
     }
 
+    /// Puts another database in the place of a shard, under a new name: a replica of it, for example because the shard's
+    /// server does not answer. What the replica lacks is lost. A move that was interrupted goes on with the replica.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # use stemmadb_federation::{Grouping, VirtualDatabase};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let (shard, replica) = (Database::in_memory(), Database::in_memory());
+    /// let db = VirtualDatabase::create([("one", shard.clone())], Grouping::ById)?;
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// shard.replicate_to(&replica)?;
+    /// db.replace_shard("one", ("two", replica))?;
+    /// assert_eq!(db.shards(), [("two".to_owned(), 4_096)]);
+    /// assert!(db.get("solaris")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such shard; `Invalid` if the new name is taken; `Conflict` if a move is running.
+    pub fn replace_shard(&self, shard: &str, replica: impl Into<Member>) -> Result<()> {
+        let _no_move = Running::start(&self.is_moving)?;
+        let member = replica.into().open(self.gate.read().members.len())?;
+        member.database.flush().map_err(|error| member.error(error))?;
+        let mut gate = self.gate.write();
+        let index = gate.placement.index(shard)?;
+        if gate.placement.shards.contains(&member.name) {
+            return Err(Error::invalid(format!("a shard is named `{}` already", member.name)));
+        }
+        let name = member.name.clone();
+        let placement = gate.placement.next(|next| next.rename_shard(index, &name));
+        let mut members = gate.members.to_vec();
+        members[index] = member;
+        decide(gate.holder.as_ref(), &members, Some(&name), &placement)?;
+        // The documents that shards have without owning them stay the same.
+        gate.placement = Arc::new(placement);
+        gate.members = members.into();
+        Ok(())
+    }
+
     /// Moves buckets, all of one shard, to another one. A shard on a server needs a peer: [`Member::copied_by`].
     ///
     /// # Errors

@@ -223,6 +223,21 @@ impl Placement {
         next
     }
 
+    /// Gives a shard another name.
+    pub(crate) fn rename_shard(&mut self, shard: usize, name: &str) {
+        let before = std::mem::replace(&mut self.shards[shard], name.to_owned());
+        let renamed = |known: &mut String| {
+            if *known == before {
+                *known = name.to_owned();
+            }
+        };
+        self.former.iter_mut().for_each(|(shard, _)| renamed(shard));
+        if let Some(planned) = &mut self.planned {
+            renamed(&mut planned.from);
+            renamed(&mut planned.to);
+        }
+    }
+
     /// Removes a shard that has no buckets.
     pub(crate) fn remove_shard(&mut self, shard: usize) {
         let removed = self.shards.remove(shard);

@@ -7,12 +7,14 @@ use serde_json::{Value as Json, json};
 use stemmadb::{Object, Selector, Value};
 
 use super::document::{write_options, written_status};
+use super::spread;
 use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::documents::{COUNT_MAX, IncomingDocument, check_count, parse_revision};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
 use crate::mango::exclude_design_documents;
+use crate::virtual_databases::{EnteredVirtual, Shard};
 use crate::writes::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, run_write, transact};
 
 /// The most checks of one transaction; each may run a query.
@@ -22,7 +24,10 @@ const SHORT_COUNT: usize = 16;
 
 /// `POST /{db}/_transact`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let opened = match &call.virtual_database {
+        Some(_) => None,
+        None => Some(call.open_database().await?),
+    };
     let options = write_options(&call)?;
     if !options.new_edits {
         return Err(Failure::bad_request(
@@ -31,6 +36,13 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     }
     let Value::Object(mut body) = call.document().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
+    };
+    let served = match opened {
+        Some(served) => served,
+        None => match shard_of(call.entered()?, &body)? {
+            Shard::Here(served) => served,
+            Shard::There(remote) => return spread::forward_body(call, &remote, &Value::Object(body)).await,
+        },
     };
     let documents = take_array(&mut body, "docs")?;
     check_count(documents.len(), COUNT_MAX)?;
@@ -57,6 +69,36 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
         }
     };
     if is_short { run_write(&served, work).await } else { blocking(move || work(&served)).await }
+}
+
+/// The shard that has all documents of a transaction, which are in one bucket.
+///
+/// # Errors
+/// 400 if they are not, or the transaction depends on others.
+fn shard_of(entered: &EnteredVirtual, body: &Object) -> Result<Shard> {
+    let listed = |name: &str| body.get(name).and_then(Value::as_array).unwrap_or_default();
+    let mut first: Option<&str> = None;
+    for (value, name) in listed("docs")
+        .iter()
+        .map(|document| (document, "_id"))
+        .chain(listed("checks").iter().map(|check| (check, "id")))
+    {
+        let Some(id) = value.get(name).and_then(Value::as_str) else {
+            return Err(Failure::bad_request(
+                "A transaction of a virtual database names the id of each document, and has no checks of selectors: \
+                 they are about documents of all shards",
+            ));
+        };
+        let known = *first.get_or_insert(id);
+        if !entered.is_one_bucket(known, id) {
+            return Err(Failure::bad_request(format!(
+                "The documents `{known}` and `{id}` lie in different buckets of the virtual database, and a \
+                 transaction is within one. Documents with a common prefix are in one, if the database was created \
+                 with `prefix`."
+            )));
+        }
+    }
+    Ok(entered.shard_of(first.unwrap_or_default()))
 }
 
 fn take_array(body: &mut Object, name: &str) -> Result<Vec<Value>> {

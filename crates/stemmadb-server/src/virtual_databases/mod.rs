@@ -106,6 +106,11 @@ impl EnteredVirtual {
         self.layout.is_spread()
     }
 
+    /// Whether two documents always stay in one shard.
+    pub(crate) fn is_one_bucket(&self, one: &str, other: &str) -> bool {
+        self.open.database.bucket(one) == self.open.database.bucket(other)
+    }
+
     /// Distinguishes the parts that documents are in, also the one with `_local` documents.
     pub(crate) fn part_of(&self, id: &str) -> usize {
         if id.starts_with("_local/") { usize::MAX } else { self.layout.index_of(id) }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::{ADMIN, TestServer};
-use crate::virtual_database::{compare_answers, create, numbered, start_move, until, until_moved, write, write_twins};
+use crate::virtual_database::{
+    check_transactions, compare_answers, create, numbered, start_move, until, until_moved, write, write_twins,
+};
 
 /// Three servers; the first one knows the others as `b` and `c`.
 struct Servers {
@@ -146,6 +148,13 @@ fn documents_are_read_and_written_on_their_servers() {
         let answered = home.post(&format!("/v/{path}"), &json!({}));
         assert!(matches!(answered.status, 201 | 202), "{path}: {answered:?}");
     }
+}
+
+#[test]
+fn transactions_are_within_one_bucket() {
+    let servers = Servers::start();
+    create(&servers.home, "/v?shards=3&servers=here,b,c&prefix=:");
+    check_transactions(&servers.home, &["here", "b", "c"].map(|server| servers.id_on(server)));
 }
 
 #[test]

@@ -218,6 +218,44 @@ fn prefixes_stay_together() {
     assert_eq!(server.get("/v/_shards").json()["grouping"], json!({"prefix": ":"}));
 }
 
+/// Checks transactions of a virtual database with the prefix `:`.
+pub(crate) fn check_transactions(server: &TestServer, prefixes: &[String]) {
+    for prefix in prefixes {
+        let id = |name: &str| format!("{prefix}:{name}");
+        let docs = json!([{"_id": id("head"), "n": 1}, {"_id": id("line"), "n": 2}]);
+        let written =
+            server.post("/v/_transact", &json!({"docs": docs, "checks": [{"id": id("x"), "if_absent": true}]}));
+        assert_eq!(written.status, 201, "{written:?}");
+        let rows = written.json()["docs"].clone();
+        assert_eq!((&rows[0]["id"], rows.as_array().unwrap().len()), (&json!(id("head")), 2));
+        // All or nothing.
+        let docs = json!([{"_id": id("new")}, {"_id": id("line"), "n": 3}]);
+        let refused = server.post("/v/_transact", &json!({"docs": docs}));
+        assert_eq!(refused.status, 409, "{refused:?}");
+        assert_eq!(refused.json()["refused"][0]["rev"], rows[1]["rev"], "{refused:?}");
+        assert_eq!(server.get(&format!("/v/{}", id("new"))).status, 404);
+        assert_eq!(server.get(&format!("/v/{}", id("line"))).json()["n"], 2);
+    }
+    for body in [
+        json!({"docs": [{"_id": "one:a"}, {"_id": "two:a"}]}),
+        json!({"docs": [{"_id": "one:a"}], "checks": [{"id": "two:a", "if_absent": true}]}),
+        json!({"docs": [{"_id": "one:a"}], "checks": [{"selector": {}, "count": 0}]}),
+        json!({"docs": [{"n": 1}]}),
+    ] {
+        let refused = server.post("/v/_transact", &body);
+        assert_eq!(refused.status, 400, "{body}: {refused:?}");
+        assert!(refused.text.contains("virtual database"), "{refused:?}");
+    }
+    assert_eq!(server.get("/v/one:a").status, 404);
+}
+
+#[test]
+fn transactions_are_within_one_bucket() {
+    let server = TestServer::new();
+    create(&server, "/v?shards=3&prefix=:");
+    check_transactions(&server, &["a".to_owned(), "b".to_owned(), "order-7".to_owned()]);
+}
+
 #[test]
 fn shards_are_reached_only_through_their_database() {
     let mut server = TestServer::new();
@@ -275,7 +313,6 @@ fn what_is_not_supported_is_refused() {
         ("DELETE", "/plain/_shards", json!({})),
         ("GET", "/v/_design/x/_list/y/z", json!({})),
         ("POST", "/v/_index", json!({"index": {"fields": ["n"]}})),
-        ("POST", "/v/_transact", json!({"docs": []})),
         ("POST", "/v/_update_where", json!({})),
         ("POST", "/v/_explain", json!({"selector": {}})),
         ("GET", "/v/_watch", json!({})),

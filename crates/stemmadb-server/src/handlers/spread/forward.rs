@@ -2,12 +2,13 @@
 //! memory.
 
 use bytes::Bytes;
-use hyper::Method;
-use hyper::body::Body as HttpBody;
+use hyper::body::{Body as HttpBody, Incoming};
 use hyper::header::{
     ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH,
     LOCATION, RANGE, SERVER, TRANSFER_ENCODING,
 };
+use hyper::{Method, Response};
+use stemmadb::Value;
 use tokio::sync::{OwnedRwLockReadGuard, mpsc};
 
 use super::shard_call::query_text;
@@ -16,7 +17,7 @@ use crate::error::{Failure, Result};
 use crate::handlers::document::absolute_url;
 use crate::http::{Body, BodyTimeout, HttpResponse, JsonPurpose, next_frame, read_json_within, server_runtime};
 use crate::servers::encoded;
-use crate::virtual_databases::RemoteShard;
+use crate::virtual_databases::{EnteredVirtual, RemoteShard};
 use crate::writes::check_virtual_design;
 
 /// The headers of a request that are passed on.
@@ -56,6 +57,38 @@ pub(super) async fn forward(
     let (rest, method) = (rest_of_path(&call)?, call.parts.method.clone());
     let path = remote.path(&format!("{rest}{}", query_text(&call.query)));
     let answer = remote.server.send(method, &path, headers, body, stall_timeout).await?;
+    match passed_back(&call, answer, guard) {
+        (response, true) => {
+            let path = format!("/{}{rest}", encoded(call.parameter("db")?));
+            Ok(response.with(LOCATION, &absolute_url(&call, &path)))
+        }
+        (response, false) => Ok(response),
+    }
+}
+
+/// Sends the request's route, with this body, to the server of a shard.
+pub(in crate::handlers) async fn forward_body(
+    mut call: Call,
+    remote: &RemoteShard,
+    body: &Value,
+) -> Result<HttpResponse> {
+    let guard = call.virtual_database.take().map(EnteredVirtual::into_guard);
+    let mut headers = passed_on(&call);
+    [CONTENT_ENCODING, CONTENT_LENGTH].iter().for_each(|name| drop(headers.remove(name)));
+    let rest = call.route.path.strip_prefix("/{db}").unwrap_or_default();
+    let path = remote.path(&format!("{rest}{}", query_text(&call.query)));
+    let (body, wait) = (Body::Full(Some(body.to_json().into())), call.state.config.limits.stall_timeout);
+    let answer = remote.server.send(call.parts.method.clone(), &path, headers, body, wait).await?;
+    Ok(passed_back(&call, answer, guard).0)
+}
+
+/// The answer of another server as an answer of this one; and whether it names the location of a document.
+fn passed_back(
+    call: &Call,
+    answer: Response<Incoming>,
+    guard: Option<OwnedRwLockReadGuard<()>>,
+) -> (HttpResponse, bool) {
+    let stall_timeout = call.state.config.limits.stall_timeout;
     let (parts, body) = answer.into_parts();
     let length = body.size_hint().exact();
     let body = match length {
@@ -76,11 +109,7 @@ pub(super) async fn forward(
     {
         response = response.with(CONTENT_LENGTH, length);
     }
-    if parts.headers.contains_key(LOCATION) {
-        let path = format!("/{}{rest}", encoded(call.parameter("db")?));
-        response = response.with(LOCATION, &absolute_url(&call, &path));
-    }
-    Ok(response)
+    (response, parts.headers.contains_key(LOCATION))
 }
 
 fn passed_on(call: &Call) -> HeaderMap {

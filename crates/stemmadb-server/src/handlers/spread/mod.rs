@@ -16,6 +16,7 @@ use crate::app::{Call, Handler};
 use crate::error::{Failure, Result};
 use crate::http::HttpResponse;
 use crate::virtual_databases::Shard;
+pub(super) use forward::forward_body;
 
 /// Answers a request about a document.
 pub(crate) async fn answer_for_document(mut call: Call, handler: Handler, id: &str) -> Result<HttpResponse> {
