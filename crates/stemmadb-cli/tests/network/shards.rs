@@ -269,8 +269,8 @@ fn killed_moves_between_servers_lose_nothing() {
             servers[at].restart();
         }
         let mut client = servers[0].client();
-        verify(&mut client, &mut writers);
         in_move += u64::from(!client.expect_success("GET", "/v/_shards", None)["move"].is_null());
+        verify(&mut client, &mut writers);
         if kill % 3 == 2 || kill + 1 == kills {
             finish_move(&mut client, true);
             verify(&mut client, &mut writers);

@@ -15,7 +15,7 @@ use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking, streamed};
 use crate::mango::{FindRequest, exclude_design_documents};
-use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual};
+use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual, VirtualDatabases};
 
 /// An open virtual database, and what keeps documents in their shards if some are on other servers.
 type FencedVirtual = (Arc<OpenVirtual>, Option<OwnedRwLockReadGuard<()>>);
@@ -37,7 +37,8 @@ pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
     let shard_count = usize::try_from(shard_count).unwrap_or(usize::MAX);
     let servers = call.query.text("servers").into_iter().flat_map(|names| names.split(','));
     let servers = servers.filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    let new = NewVirtual { shard_count, grouping, servers };
+    let replica_count = call.query.number("replicas")?.unwrap_or(0);
+    let new = NewVirtual { shard_count, grouping, servers, replica_count };
     call.state.virtual_databases.create(call.parameter("db")?, new).await
 }
 
@@ -151,7 +152,8 @@ pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
         };
         let shard = |(name, buckets): (String, usize)| {
             let (database, server) = (open.database_name(&name), open.server_of(&name));
-            json!({"name": name, "database": database, "server": server, "buckets": buckets})
+            let replicas = open.replicas_of(&name);
+            json!({"name": name, "database": database, "server": server, "buckets": buckets, "replicas": replicas})
         };
         let shards: Vec<_> = open.database.shards().into_iter().map(shard).collect();
         HttpResponse::ok(&json!({"shards": shards, "epoch": map.epoch(), "grouping": grouping, "move": moving}))
@@ -172,8 +174,11 @@ pub(crate) async fn start_move(mut call: Call) -> Result<HttpResponse> {
         return Err(no_shards());
     }
     let body = call.json().await?;
-    let request = MoveRequest::parse(&body)?;
     let (databases, name) = (&call.state.virtual_databases, call.parameter("db")?);
+    if body.get("promote").is_some() || body.get("replicas").is_some() {
+        return change_replicas(databases, name, &body).await;
+    }
+    let request = MoveRequest::parse(&body)?;
     match body.get("estimate") {
         None | Some(Value::Bool(false)) => {}
         Some(Value::Bool(true)) => {
@@ -184,6 +189,36 @@ pub(crate) async fn start_move(mut call: Call) -> Result<HttpResponse> {
     }
     databases.start_move(name, request).await?;
     HttpResponse::json(StatusCode::ACCEPTED, &json!({"ok": true, "move": databases.move_status(name)?}))
+}
+
+/// Puts a replica in the place of its shard, or changes how many replicas there are.
+async fn change_replicas(databases: &VirtualDatabases, name: &str, body: &Value) -> Result<HttpResponse> {
+    let invalid = || {
+        Failure::bad_request(
+            "the body is {\"promote\": SHARD}, with the `server` of the replica if it has several, or \
+             {\"replicas\": NUMBER}, with `servers`, a list of names",
+        )
+    };
+    let object = body.as_object().ok_or_else(invalid)?;
+    let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(invalid);
+    if let Some(shard) = object.get("promote") {
+        if object.names().any(|name| !matches!(name, "promote" | "server")) {
+            return Err(invalid());
+        }
+        let server = object.get("server").map(text).transpose()?;
+        let promoted = databases.promote(name, &text(shard)?, server.as_deref()).await?;
+        return HttpResponse::json(StatusCode::ACCEPTED, &json!({"ok": true, "promoted": promoted}));
+    }
+    if object.names().any(|name| !matches!(name, "replicas" | "servers")) {
+        return Err(invalid());
+    }
+    let count = object.get("replicas").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
+    let servers = match object.get("servers") {
+        None => Vec::new(),
+        Some(servers) => servers.as_array().ok_or_else(invalid)?.iter().map(text).collect::<Result<_>>()?,
+    };
+    databases.set_replica_count(name, count.ok_or_else(invalid)?, servers).await?;
+    Ok(HttpResponse::done(StatusCode::ACCEPTED))
 }
 
 /// `DELETE /{db}/_shards`

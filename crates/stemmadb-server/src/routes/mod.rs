@@ -36,7 +36,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Answers a request. `forwarded` is the document that it is about, if another server has it.
     pub(crate) async fn answer(&self, call: Call, forwarded: Option<String>) -> Result<HttpResponse> {
-        let is_spread = call.virtual_database.as_ref().is_some_and(EnteredVirtual::is_spread);
+        let is_spread = call.part.is_none() && call.virtual_database.as_ref().is_some_and(EnteredVirtual::is_spread);
         match forwarded {
             Some(id) => spread::answer_for_document(call, self.handler, &id).await,
             None if is_spread => spread::answer(call, self.handler).await,

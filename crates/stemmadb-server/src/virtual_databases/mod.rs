@@ -14,6 +14,7 @@
 mod databases;
 mod moves;
 mod remote;
+mod replicas;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +33,9 @@ use crate::servers::{HERE, OtherServers};
 pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
-use remote::VirtualRecord;
+use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{RemoteShard, Shard};
+use replicas::Replica;
 
 /// The most shards that a virtual database is created with.
 const SHARDS_MAX: usize = 64;
@@ -55,6 +57,8 @@ pub(crate) struct NewVirtual {
     pub(crate) grouping: Grouping,
     /// The servers on which the shards lie, in turns; none: here.
     pub(crate) servers: Vec<String>,
+    /// How many replicas each shard has on others of these servers.
+    pub(crate) replica_count: usize,
 }
 
 /// A virtual database, which is opened on first use.
@@ -78,6 +82,7 @@ pub(crate) struct OpenVirtual {
     pub(crate) own: Arc<ServedDatabase>,
     /// The shards by their names within it.
     shards: RwLock<HashMap<String, Shard>>,
+    replicas: Mutex<Vec<Replica>>,
     layout: RwLock<Arc<Layout>>,
     /// The version of the placement, for feeds that wait for changes of all shards.
     epoch: watch::Sender<u64>,
@@ -131,7 +136,7 @@ impl OpenVirtual {
     fn new(database: VirtualDatabase, own: Arc<ServedDatabase>, shards: HashMap<String, Shard>) -> Self {
         let layout = RwLock::new(Arc::new(Layout::of_shards(database.map(), own.clone(), &shards)));
         let epoch = watch::channel(database.epoch()).0;
-        OpenVirtual { database, own, shards: RwLock::new(shards), layout, epoch }
+        OpenVirtual { database, own, shards: RwLock::new(shards), replicas: Mutex::default(), layout, epoch }
     }
 
     /// The shards, and which of them has which documents.
@@ -225,7 +230,9 @@ impl VirtualDatabases {
             created.push((shard.clone(), create_shard(&self.directory, &self.servers, name, &shard, server).await?));
         }
         let members: Vec<_> = created.iter().map(|(shard, part)| part.member(shard)).collect();
-        let grouping = new.grouping;
+        let (grouping, servers, replica_count) = (new.grouping, new.servers.clone(), new.replica_count);
+        let mut locations = Locations::default();
+        locations.set_replicas(replica_count, servers)?;
         blocking(move || Ok(VirtualDatabase::create(members, grouping)?)).await?;
         let remote = |(shard, part): &(String, Shard)| match part {
             Shard::Here(_) => None,
@@ -236,10 +243,15 @@ impl VirtualDatabases {
         blocking(move || {
             // Of a database of this name whose deletion was interrupted.
             record.remove()?;
-            record.change(|locations| remote.iter().for_each(|(shard, remote)| locations.add(shard, remote)))
+            remote.iter().for_each(|(shard, remote)| locations.add(shard, remote));
+            record.change(|stored| *stored = locations)
         })
         .await?;
-        self.directory.create_with(name, of_kind(DatabaseKind::Virtual)).await
+        self.directory.create_with(name, of_kind(DatabaseKind::Virtual)).await?;
+        if replica_count > 0 {
+            self.open(name).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a virtual database with its shards.
@@ -252,16 +264,20 @@ impl VirtualDatabases {
         let _changing = slot.changing.lock().await;
         let shards = self.directory.shards_of(name);
         let (record, servers) = (VirtualRecord::of(&self.directory, name), self.servers.clone());
-        let remote = blocking(move || record.open(&servers)).await?;
+        let remote = blocking(move || record.all(&servers)).await?;
         self.directory.delete_part(name).await?;
-        *slot.opened.write() = None;
+        let opened = slot.opened.write().take();
+        if let Some(open) = opened {
+            open.stop_replicas().await?;
+        }
         self.slots.lock().remove(name);
         for shard in shards {
             self.directory.delete_part(&shard).await?;
         }
-        for (_, shard) in remote {
-            if let Shard::There(remote) = shard {
-                remote.delete().await?;
+        for shard in remote {
+            if let Err(failure) = shard.delete().await {
+                let database = &shard.database;
+                tracing::warn!(target: "stemma::database", "deleting {database} of {name}, a former shard: {failure}");
             }
         }
         let record = VirtualRecord::of(&self.directory, name);
@@ -273,7 +289,7 @@ impl VirtualDatabases {
         for name in self.directory.virtual_names() {
             let record = VirtualRecord::of(&self.directory, &name);
             let locations = blocking(move || record.locations()).await?;
-            if locations.shards.values().any(|location| location.server == server) {
+            if locations.is_on(server) {
                 return Ok(Some(name));
             }
         }
@@ -325,7 +341,10 @@ impl VirtualDatabases {
 
     /// Ends the steps of moves, which continue at the next start.
     pub(crate) fn stop(&self) {
-        self.slots.lock().values().for_each(|slot| slot.mover.lock().stop());
+        for slot in self.slots.lock().values() {
+            slot.mover.lock().stop();
+            slot.opened.read().iter().for_each(|open| open.replicas.lock().clear());
+        }
     }
 }
 
@@ -367,19 +386,21 @@ impl VirtualSlot {
     }
 
     /// Opens the shards, or those again that a full disk has stopped.
-    async fn open_locked(self: &Arc<Self>, _changing: &OwnedMutexGuard<()>) -> Result<Arc<OpenVirtual>> {
+    async fn open_locked(self: &Arc<Self>, changing: &OwnedMutexGuard<()>) -> Result<Arc<OpenVirtual>> {
         let current = self.opened.read().clone();
         if let Some(open) = current.as_ref().filter(|open| open.is_usable()) {
             return Ok(open.clone());
         }
         let own = self.directory.open_part(&self.name).await?;
-        let mut shards = HashMap::new();
-        for database in self.directory.shards_of(&self.name) {
-            let served = self.directory.open_part(&database).await?;
-            shards.insert(shard_name(&self.name, &database), Shard::Here(served));
-        }
         let (record, servers) = (self.record(), self.servers.clone());
-        shards.extend(blocking(move || record.open(&servers)).await?);
+        let (remote, replicas) = blocking(move || Ok((record.open(&servers)?, record.replicas()?))).await?;
+        let mut shards: HashMap<_, _> = remote.into_iter().filter(|(name, _)| !replicas.contains(name)).collect();
+        for database in self.directory.shards_of(&self.name) {
+            let name = shard_name(&self.name, &database);
+            if !replicas.contains(&name) {
+                shards.insert(name, Shard::Here(self.directory.open_part(&database).await?));
+            }
+        }
         if let Some(open) = current.as_ref().filter(|open| open.has(&own, &shards)) {
             return Ok(open.clone());
         }
@@ -392,7 +413,11 @@ impl VirtualSlot {
         let database = blocking(move || Ok(VirtualDatabase::open_in(holder, members)?)).await?;
         let is_moving = database.map().planned_move().is_some();
         let open = Arc::new(OpenVirtual::new(database, own, shards));
-        *self.opened.write() = Some(open.clone());
+        let former = self.opened.write().replace(open.clone());
+        if let Some(former) = former {
+            former.stop_replicas().await?;
+        }
+        self.tend_replicas(&open, changing).await?;
         if is_moving {
             self.clone().continue_later();
         }

@@ -437,7 +437,9 @@ impl VirtualSlot {
             match outcome {
                 Ok(MoveStep::Done) => {
                     let former = take_former(open);
-                    drop((fence, changing));
+                    drop(fence);
+                    self.tend_replicas(open, &changing).await?;
+                    drop(changing);
                     self.remove(former).await;
                     return Ok(());
                 }

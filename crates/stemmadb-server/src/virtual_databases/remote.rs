@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use stemmadb::replication::Peer;
 use stemmadb::{Sequence, Value};
 use stemmadb_federation::{Member, PlacementStore};
 use stemmadb_http::library_error;
@@ -55,6 +56,14 @@ impl Shard {
         match self {
             Shard::Here(served) => Member::from(served.database().clone()).named(shard),
             Shard::There(remote) => remote.member(shard),
+        }
+    }
+
+    /// The shard as one side of a replication.
+    pub(super) fn peer(&self) -> Arc<dyn Peer> {
+        match self {
+            Shard::Here(served) => Arc::new(served.database().clone()),
+            Shard::There(remote) => remote.server.peer(&remote.database),
         }
     }
 
@@ -206,11 +215,24 @@ pub(super) struct Location {
     database: String,
 }
 
+/// Where a replica is, and which shard it follows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ReplicaLocation {
+    pub(super) of: String,
+    pub(super) server: String,
+    pub(super) database: String,
+}
+
 /// The shards on other servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Locations {
     pub(super) shards: BTreeMap<String, Location>,
+    /// How many replicas each shard has, and the servers for them.
+    pub(super) replica_count: usize,
+    pub(super) servers: Vec<String>,
+    /// By their names.
+    pub(super) replicas: BTreeMap<String, ReplicaLocation>,
     /// The greatest number that a shard's name ever had: a name stands for one database in positions of feeds.
     last_number: u64,
 }
@@ -219,6 +241,17 @@ impl Locations {
     pub(super) fn add(&mut self, shard: &str, remote: &RemoteShard) {
         let location = Location { server: remote.server.name.clone(), database: remote.database.clone() };
         self.shards.insert(shard.to_owned(), location);
+    }
+
+    /// Whether a shard or a replica is on a server.
+    pub(super) fn is_on(&self, server: &str) -> bool {
+        let shards = self.shards.values().map(|location| &location.server);
+        shards.chain(self.replicas.values().map(|replica| &replica.server)).any(|on| on == server)
+    }
+
+    pub(super) fn add_replica(&mut self, name: &str, of: &str, server: &str, virtual_database: &str) {
+        let (of, server, database) = (of.to_owned(), server.to_owned(), database_name(virtual_database, name));
+        self.replicas.insert(name.to_owned(), ReplicaLocation { of, server, database });
     }
 }
 
@@ -259,6 +292,15 @@ impl VirtualRecord {
         })
     }
 
+    /// The replicas that are no shards: one that takes the place of its shard is both for a moment. Blocks.
+    pub(super) fn replicas(&self) -> Result<Vec<String>> {
+        let placement = self.read(PLACEMENTS)?;
+        let shards = placement.as_ref().and_then(|placement| placement.get("shards")).and_then(Value::as_array);
+        let placed: Vec<&str> =
+            shards.unwrap_or_default().iter().filter_map(|shard| shard.get("name")?.as_str()).collect();
+        Ok(self.locations()?.replicas.into_keys().filter(|name| !placed.contains(&name.as_str())).collect())
+    }
+
     /// The shards that are on other servers. Blocks.
     ///
     /// # Errors
@@ -268,6 +310,15 @@ impl VirtualRecord {
             Ok((shard, Shard::There(Arc::new(RemoteShard::new(servers.get(&server)?, database)))))
         };
         self.locations()?.shards.into_iter().map(open).collect()
+    }
+
+    /// The databases of shards and replicas that are on other servers, as far as these are known. Blocks.
+    pub(super) fn all(&self, servers: &OtherServers) -> Result<Vec<RemoteShard>> {
+        let Locations { shards, replicas, .. } = self.locations()?;
+        let shards = shards.into_values().map(|Location { server, database }| (server, database));
+        let replicas = replicas.into_values().map(|replica| (replica.server, replica.database));
+        let open = |(server, database): (String, String)| Some(RemoteShard::new(servers.get(&server).ok()?, database));
+        Ok(shards.chain(replicas).filter_map(open).collect())
     }
 
     /// Removes the records. Blocks.

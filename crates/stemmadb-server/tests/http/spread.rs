@@ -242,6 +242,71 @@ fn shards_move_between_servers_while_clients_write() {
     assert_eq!(listed["rows"].as_array().unwrap().len(), written.load(Ordering::Relaxed));
 }
 
+/// The replicas of each shard, once all have everything.
+fn caught_up(home: &TestServer) -> Vec<(String, Vec<String>)> {
+    let mut shards = Value::Null;
+    until("replicas have everything", || {
+        shards = home.get("/v/_shards").json()["shards"].clone();
+        let listed = shards.as_array().unwrap().iter().flat_map(|shard| shard["replicas"].as_array().unwrap());
+        let listed: Vec<_> = listed.collect();
+        !listed.is_empty() && listed.iter().all(|replica| replica["caught_up"] == true)
+    });
+    let of = |shard: &Value| {
+        let server = |replica: &Value| replica["server"].as_str().unwrap().to_owned();
+        let replicas = shard["replicas"].as_array().unwrap().iter().map(server).collect();
+        (shard["server"].as_str().unwrap().to_owned(), replicas)
+    };
+    shards.as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn replicas_take_the_places_of_shards() {
+    let mut servers = Servers::start();
+    create(&servers.home, "/v?shards=3&servers=here,b,c&replicas=1");
+    write_twins(&servers.home);
+    for (server, replicas) in caught_up(&servers.home) {
+        assert!(replicas.len() == 1 && replicas[0] != server, "{server} {replicas:?}");
+    }
+    let home = &servers.home;
+    let since = home.get("/v/_changes").json()["last_seq"].as_str().unwrap().to_owned();
+    // While the shard answers, nothing is lost, and its database is deleted.
+    let promoted = home.post("/v/_shards", &json!({"promote": "shard-3"})).json();
+    assert_eq!(promoted["promoted"]["complete"], true, "{promoted}");
+    assert_eq!(home.get("/v/_shards").json()["shards"][2]["name"], promoted["promoted"]["shard"]);
+    assert_eq!(servers.c.get("/v%2Fshard-3").status, 404);
+    compare_answers(home);
+    caught_up(home);
+    assert_eq!(home.post("/v/_shards", &json!({"promote": "shard-3"})).status, 404);
+    assert_eq!(home.post("/v/_shards", &json!({"promote": "shard-1", "server": "here"})).status, 404);
+    for request in [json!({"promote": 1}), json!({"promote": "shard-1", "x": 1}), json!({"replicas": "1"})] {
+        assert_eq!(home.post("/v/_shards", &request).status, 400, "{request}");
+    }
+    assert_eq!(home.post("/v/_shards", &json!({"replicas": 3})).status, 400);
+    servers.home.restart();
+    caught_up(&servers.home);
+    // A server is lost.
+    let Servers { home, b, c } = servers;
+    drop(b);
+    let lost = home.get("/v/_shards").json()["shards"].clone();
+    for shard in lost.as_array().unwrap().iter().filter(|shard| shard["server"] == "b") {
+        let promoted = home.post("/v/_shards", &json!({"promote": shard["name"]})).json();
+        assert_eq!(promoted["promoted"]["complete"], false, "{promoted}");
+    }
+    compare_answers(&home);
+    let changed = home.get(&format!("/v/_changes?since={since}")).json();
+    assert!(!changed["results"].as_array().unwrap().is_empty(), "changes of a replica are new");
+    assert_eq!(home.put("/v/after", &json!({})).status, 201);
+    assert_eq!(home.put("/plain/after", &json!({})).status, 201);
+    assert_eq!(home.get("/v").json()["doc_count"], 102);
+    // No replicas any more.
+    assert_eq!(home.post("/v/_shards", &json!({"replicas": 0})).status, 202);
+    let shards = home.get("/v/_shards").json()["shards"].clone();
+    assert!(shards.as_array().unwrap().iter().all(|shard| shard["replicas"] == json!([])), "{shards}");
+    assert_eq!(home.delete("/v").status, 200);
+    assert_eq!(c.get("/_all_dbs").json(), json!([]));
+    assert_eq!(home.get("/_all_dbs").json(), json!(["plain"]));
+}
+
 #[test]
 fn server_that_does_not_answer_is_named() {
     let Servers { home, b, c } = Servers::start();
