@@ -174,17 +174,29 @@ impl OtherServer {
             headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
         }
         let response = self.send(method, path, headers, Body::Full(body), ANSWER_TIMEOUT).await?;
+        let response = self.checked(response).await?;
+        let (status, timeouts) = (response.status(), BodyTimeout::for_peer(self.limits.stall_timeout));
+        Ok((status, read_all(response.into_body(), ANSWER_BYTES_MAX, timeouts, reservation).await?))
+    }
+
+    /// A response, unless it is an error.
+    ///
+    /// # Errors
+    /// The error that the server answers with.
+    pub(crate) async fn checked(&self, response: Response<Incoming>) -> Result<Response<Incoming>> {
         let status = response.status();
-        let timeouts = BodyTimeout::for_peer(self.limits.stall_timeout);
-        let bytes = read_all(response.into_body(), ANSWER_BYTES_MAX, timeouts, reservation).await?;
         if status.is_success() {
-            return Ok((status, bytes));
+            return Ok(response);
         }
+        let timeouts = BodyTimeout::for_peer(self.limits.stall_timeout);
+        let bytes = read_all(response.into_body(), ANSWER_BYTES_MAX, timeouts, None).await?;
         let answer = Value::parse(&bytes).unwrap_or_default();
         let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
         let reason = text("reason").unwrap_or_else(|| format!("the answer is {status}, without a reason"));
         let error = text("error").unwrap_or_else(|| "unknown".to_owned());
-        Err(Failure::new(status, error, reason).within(&format!("the server `{}`", self.name)))
+        let failure = Failure::new(status, error, reason);
+        // Other errors are about the request, whichever server answers it.
+        Err(if status.is_server_error() { failure.within(&format!("the server `{}`", self.name)) } else { failure })
     }
 }
 

@@ -128,8 +128,8 @@ pub mod remote {
 pub mod views {
     pub use crate::view::{
         EmittedRows, Groups, MergedGroups, MergedQuery, MergedRows, ProgramGroups, ProgramQuery, ProgramReducer,
-        ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, Stats, ViewInfo, ViewProgram, ViewRow, ViewRows,
-        ViewSession,
+        ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, RowPlace, Stats, ViewInfo, ViewProgram, ViewRow,
+        ViewRows, ViewSession, combine_reductions,
     };
 }
 

@@ -193,8 +193,9 @@ impl VirtualDatabase {
         Ok(())
     }
 
-    /// Puts another database in the place of a shard, under a new name: a replica of it, for example because the shard's
-    /// server does not answer. What the replica lacks is lost. A move that was interrupted goes on with the replica.
+    /// Puts another database in the place of a shard, under a new name: a replica of it, for example because the
+    /// shard's server does not answer. What the replica lacks is lost. A move that was interrupted goes on with the
+    /// replica.
     ///
     /// ```
     /// # use stemmadb::Database;

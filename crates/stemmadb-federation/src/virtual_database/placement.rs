@@ -21,6 +21,20 @@ pub enum Grouping {
     ByPrefix(char),
 }
 
+impl Grouping {
+    /// The bucket of a document, of 4,096. It never changes.
+    ///
+    /// ```
+    /// use stemmadb_federation::Grouping;
+    ///
+    /// let by_prefix = Grouping::ByPrefix(':');
+    /// assert_eq!(by_prefix.bucket("order-7:line-1"), by_prefix.bucket("order-7"));
+    /// ```
+    pub fn bucket(self, id: &str) -> u16 {
+        bucket_of(self, id)
+    }
+}
+
 /// The owners of the buckets.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {

@@ -107,6 +107,11 @@ impl ListingQuery {
         })
     }
 
+    /// A listing that includes documents.
+    pub(super) fn with_documents() -> Self {
+        ListingQuery { include_docs: true, ..ListingQuery::default() }
+    }
+
     /// Restricts the range to these documents, whose ids are contiguous.
     fn within(mut self, scope: Scope) -> Self {
         if let Some((first, last)) = scope.ids() {

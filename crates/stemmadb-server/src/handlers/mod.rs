@@ -39,6 +39,7 @@ mod row_parameters;
 pub(crate) mod server;
 pub(crate) mod servers;
 pub(crate) mod session;
+pub(crate) mod shard_view;
 pub(crate) mod show;
 pub(crate) mod spread;
 pub(crate) mod token;

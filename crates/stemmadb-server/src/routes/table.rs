@@ -17,8 +17,9 @@ use crate::auth::{Access, Route};
 use crate::handlers::{
     active_tasks, aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document,
     federation, functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node,
-    node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, servers, session, show,
-    token, topology, transact, triggers, unsupported, update, updates, view, view_info, virtual_database, watch, wire,
+    node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, servers, session,
+    shard_view, show, token, topology, transact, triggers, unsupported, update, updates, view, view_info,
+    virtual_database, watch, wire,
 };
 
 /// Builds a row: `METHOD path Access handler, summary, operation`.
@@ -235,6 +236,9 @@ fn shard_routes() -> Vec<Endpoint> {
         route!(POST "/{db}/_shards" ServerAdmin virtual_database::start_move,
             "Splits or merges shards of a virtual database, or moves buckets between them, while it is used.",
             returns("ShardMoveStarted").status(202).body("ShardMove")),
+        route!(POST "/{db}/_shard_view" ServerAdmin shard_view::post,
+            "Returns a shard's part of a view of a virtual database, for the server that merges the parts.",
+            returns_json_lines().body("ShardView")),
         route!(DELETE "/{db}/_shards" ServerAdmin virtual_database::cancel_move,
             "Takes back the move between shards unless its documents are in the new shard already.",
             returns("Ok").status(202)),

@@ -71,7 +71,7 @@ fn commands_of_the_page_on_messages_return_documented_responses() {
 fn commands_of_the_page_on_many_databases_return_documented_responses() {
     let other = TestServer::new();
     let page = include_str!("../../../../docs/guide/many-databases.md");
-    check_page(&page.replace("localhost:5985", &other.address().to_string()), 13);
+    check_page(&page.replace("localhost:5985", &other.address().to_string()), 17);
 }
 
 #[test]

@@ -12,14 +12,14 @@ use crate::virtual_database::{
 };
 
 /// Three servers; the first one knows the others as `b` and `c`.
-struct Servers {
-    home: TestServer,
+pub(crate) struct Servers {
+    pub(crate) home: TestServer,
     b: TestServer,
     c: TestServer,
 }
 
 impl Servers {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let servers = Servers { home: TestServer::new(), b: TestServer::new(), c: TestServer::new() };
         for (name, server) in [("b", &servers.b), ("c", &servers.c)] {
             let url = format!("http://admin:secret@{}", server.address());

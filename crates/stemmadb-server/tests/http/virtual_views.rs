@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::{ADMIN, TestServer};
+use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until_moved, write};
 
 const KEY: &str = "[doc.genre, doc.year]";
@@ -116,19 +117,87 @@ fn assert_equal(server: &TestServer, path: &str) {
     assert_eq!((ours.status, ours.json()), (theirs.status, theirs.json()), "{path}");
 }
 
-fn twins() -> TestServer {
-    filled(TestServer::new())
+/// The answers of the virtual database and of one database.
+fn both(server: &TestServer, path: &str) -> (Value, Value) {
+    let answer = |database: &str| server.get(&format!("/{database}/_design/{path}")).json();
+    (answer("v"), answer("plain"))
 }
 
-/// A virtual database and a plain one with the same documents.
-fn filled(server: TestServer) -> TestServer {
+fn twins() -> TestServer {
+    let server = TestServer::new();
     create(&server, "/v?shards=3");
-    create(&server, "/plain");
-    for database in ["v", "plain"] {
-        write(&server, database, &designs());
-        write(&server, database, &books(0..100));
-    }
+    fill(&server);
     server
+}
+
+/// Writes the same documents to the virtual database `v` and to `plain`.
+fn fill(server: &TestServer) {
+    create(server, "/plain");
+    for database in ["v", "plain"] {
+        write(server, database, &designs());
+        write(server, database, &books(0..100));
+    }
+}
+
+/// Compares results of queries that give a body, one or several, with those of one database.
+fn compare_posted(server: &TestServer) {
+    let queries = json!({"queries": [
+        {"group_level": 1},
+        {"reduce": false, "limit": 3, "descending": true},
+        {"key": ["sf", 1903], "reduce": false},
+    ]});
+    let many = |database: &str| {
+        let answer = server.post(&format!("/{database}/_design/books/_view/sold/queries"), &queries);
+        (answer.status, answer.json())
+    };
+    assert_eq!(many("v"), many("plain"));
+    let keys = json!({"keys": [["sf", 1903], ["crime", 1900]], "reduce": false});
+    let post = |database: &str| server.post(&format!("/{database}/_design/books/_view/sold"), &keys).json();
+    assert_eq!(post("v"), post("plain"));
+}
+
+/// Writes and deletes documents of both databases, so that their views have to be updated.
+fn change(server: &TestServer) {
+    for database in ["v", "plain"] {
+        write(server, database, &books(100..120));
+        let rev = server.get(&format!("/{database}/b007")).json()["_rev"].as_str().unwrap().to_owned();
+        assert_eq!(server.delete(&format!("/{database}/b007?rev={rev}")).status, 200);
+    }
+}
+
+/// Views of a virtual database whose shards are on several servers.
+#[test]
+fn results_of_views_on_several_servers_equal_those_of_one_database() {
+    let servers = Servers::start();
+    let server = &servers.home;
+    create(server, "/v?shards=4&servers=here,b,c");
+    fill(server);
+    let is_supported = |path: &String| !path.contains("_view/first") && !path.contains("_view/last");
+    for turn in 0..4 {
+        paths().iter().filter(|path| is_supported(path)).for_each(|path| assert_equal(server, path));
+        compare_posted(server);
+        assert_eq!(server.get("/v/_design/books/_view/first").status, 501);
+        match turn {
+            // What is written afterwards is in the next results.
+            0 => change(server),
+            1 => {
+                start_move(server, "v", &json!({"split": "shard-1", "server": "c"}));
+                // While documents move.
+                paths().iter().filter(|path| is_supported(path)).take(60).for_each(|path| {
+                    let (ours, theirs) = both(server, path);
+                    assert_eq!(ours["rows"], theirs["rows"], "{path}");
+                });
+                until_moved(server, "v");
+            }
+            2 => {
+                start_move(server, "v", &json!({"merge": "shard-2", "into": "shard-3"}));
+                until_moved(server, "v");
+            }
+            _ => {}
+        }
+    }
+    let counted = server.get("/v/_design/books/_view/count?update_seq=true").json();
+    assert!(counted["update_seq"].is_string(), "{counted}");
 }
 
 #[test]
@@ -138,19 +207,7 @@ fn results_of_views_equal_those_of_one_database() {
         for path in paths() {
             assert_equal(&server, &path);
         }
-        let queries = json!({"queries": [
-            {"group_level": 1},
-            {"reduce": false, "limit": 3, "descending": true},
-            {"key": ["sf", 1903], "reduce": false},
-        ]});
-        let many = |database: &str| {
-            let answer = server.post(&format!("/{database}/_design/books/_view/sold/queries"), &queries);
-            (answer.status, answer.json())
-        };
-        assert_eq!(many("v"), many("plain"));
-        let keys = json!({"keys": [["sf", 1903], ["crime", 1900]], "reduce": false});
-        let post = |database: &str| server.post(&format!("/{database}/_design/books/_view/sold"), &keys).json();
-        assert_eq!(post("v"), post("plain"));
+        compare_posted(&server);
         let rows =
             |database: &str| server.get(&format!("/{database}/_design/books/_info")).json()["view_index"].clone();
         let (ours, theirs) = (rows("v"), rows("plain"));
@@ -158,11 +215,7 @@ fn results_of_views_equal_those_of_one_database() {
         match turn {
             0 => {
                 // What is written afterwards is in the next results.
-                for database in ["v", "plain"] {
-                    write(&server, database, &books(100..120));
-                    let rev = server.get(&format!("/{database}/b007")).json()["_rev"].as_str().unwrap().to_owned();
-                    assert_eq!(server.delete(&format!("/{database}/b007?rev={rev}")).status, 200);
-                }
+                change(&server);
             }
             1 => {
                 start_move(&server, "v", &json!({"split": "shard-1"}));
@@ -308,10 +361,12 @@ fn cleanup_keeps_the_views_of_all_shards() {
 
 #[test]
 fn what_views_of_virtual_databases_lack_is_refused() {
-    let server = filled(TestServer::with(|mut config| {
+    let server = TestServer::with(|mut config| {
         config.script_limits.time = Duration::from_secs(1);
         config
-    }));
+    });
+    create(&server, "/v?shards=3");
+    fill(&server);
     for path in [
         "books/_view/sold?as_of=1",
         "books/_view/sold?update=false&update_seq=true",

@@ -30,7 +30,7 @@ pub use declared::DeclaredView;
 pub use definition::{Emitter, Reduction, Refresh, View};
 pub use program::{
     EmittedRows, MergedGroups, MergedQuery, MergedRows, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow,
-    ProgramRows, ProgramView, RowBound, RowChoice, ViewProgram,
+    ProgramRows, ProgramView, RowBound, RowChoice, RowPlace, ViewProgram, combine_reductions,
 };
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;

@@ -156,6 +156,19 @@ async fn keyed_rows(
     Ok(rows)
 }
 
+/// The documents with these ids, as the request's parameters show them; null for those that do not exist.
+pub(super) async fn documents(call: &Call, ids: Vec<String>) -> Result<VecDeque<Value>> {
+    let handler: Handler = |call| Box::pin(crate::handlers::listing::all_docs(call));
+    let keys: Vec<Value> = ids.into_iter().map(Value::from).collect();
+    let query = ListingQuery::with_documents();
+    let rows = keyed_rows(&ShardCall::get(call, handler, "/_all_docs"), call.entered()?, &query, &keys).await?;
+    let document = |row: Value| match row {
+        Value::Object(mut row) => row.remove("doc").unwrap_or_default(),
+        _ => Value::Null,
+    };
+    Ok(rows.into_iter().map(document).collect())
+}
+
 /// One listing, in the format of one database. The offset is null if it would have to be counted.
 async fn listing(call: &Call, query: &ListingQuery, designs: bool) -> Result<Vec<u8>> {
     let entered = call.entered()?;

@@ -10,6 +10,7 @@ mod divided;
 mod forward;
 mod listing;
 mod shard_call;
+mod view;
 mod whole;
 
 use crate::app::{Call, Handler};
@@ -44,9 +45,10 @@ pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse>
         (_, "/{db}/_design_docs/queries") => listing::queries(call, true).await,
         (_, "/{db}/_ensure_full_commit") => whole::ensure_full_commit(call, handler).await,
         (_, "/{db}/_compact" | "/{db}/_view_cleanup") => whole::everywhere(call, handler).await,
-        (_, path) if path.starts_with("/{db}/_design/") => Err(Failure::not_implemented(format!(
-            "The virtual database `{}` has shards on other servers, and no views then: use _find and _aggregate, or \
-             replicate it into one database.",
+        (_, "/{db}/_design/{ddoc}/_view/{view}") => view::get(call).await,
+        (_, "/{db}/_design/{ddoc}/_view/{view}/queries") => view::queries(call).await,
+        (_, "/{db}/_design/{ddoc}/_info") => Err(Failure::not_implemented(format!(
+            "The virtual database `{}` has shards on other servers, and no information about its views then.",
             call.parameter("db")?
         ))),
         _ => handler(call).await,

@@ -11,7 +11,7 @@ use stemmadb::Value;
 use crate::app::{Call, Handler};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{BodyTimeout, JsonPurpose, Query, RequestBody, read_all, read_json_within};
+use crate::http::{BodyTimeout, HttpResponse, JsonPurpose, Query, RequestBody, read_all, read_json_within};
 use crate::servers::encoded;
 use crate::virtual_databases::Shard;
 
@@ -80,12 +80,21 @@ impl<'a> ShardCall<'a> {
         if has_body { Method::POST } else { self.method.clone() }
     }
 
-    async fn ask_here(
+    /// The answer of a shard on this server.
+    ///
+    /// # Errors
+    /// Those of the handler; 500 for a shard on another server.
+    pub(super) async fn respond(&self, shard: &Shard, query: &Query, body: Option<&Value>) -> Result<HttpResponse> {
+        let served = shard.here().ok_or_else(|| Failure::internal("the shard is on another server"))?;
+        self.respond_here(served, query, body.map(|body| Bytes::from(body.to_json()))).await
+    }
+
+    async fn respond_here(
         &self,
         served: &Arc<ServedDatabase>,
         query: &Query,
         body: Option<Bytes>,
-    ) -> Result<(StatusCode, Bytes)> {
+    ) -> Result<HttpResponse> {
         let call = self.call;
         let mut parts = call.parts.clone();
         parts.method = self.method(body.is_some());
@@ -107,9 +116,19 @@ impl<'a> ShardCall<'a> {
             body: Some(RequestBody::replaced(body.unwrap_or_default())),
             reservation: call.reservation.clone(),
         };
-        let response = (self.handler)(asked).await?.into_response();
-        let (status, timeouts) = (response.status(), BodyTimeout::for_peer(call.state.config.limits.stall_timeout));
-        let answer = read_all(response.into_body(), ANSWER_BYTES_MAX, timeouts, Some(&call.reservation)).await?;
+        (self.handler)(asked).await
+    }
+
+    async fn ask_here(
+        &self,
+        served: &Arc<ServedDatabase>,
+        query: &Query,
+        body: Option<Bytes>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let response = self.respond_here(served, query, body).await?.into_response();
+        let timeouts = BodyTimeout::for_peer(self.call.state.config.limits.stall_timeout);
+        let status = response.status();
+        let answer = read_all(response.into_body(), ANSWER_BYTES_MAX, timeouts, Some(&self.call.reservation)).await?;
         match status.is_success() {
             true => Ok((status, answer)),
             false => Err(Failure::new(status, "unknown", format!("a shard answers with {status}"))),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::adapter::decode_row;
 use super::query::group_of;
-use super::{ProgramQuery, ProgramRow, keys};
+use super::reduce::CountingReducer;
+use super::{ProgramQuery, ProgramRow, ViewProgram, keys};
 use crate::Result;
 use crate::read::Snapshot;
 use crate::revision::Sequence;
@@ -120,7 +121,7 @@ impl MergedQuery {
             None => Some((total, before.saturating_add(select.skip).min(total))),
         };
         let (order, skip, left) = (select.order(), select.skip, select.limit.unwrap_or(u64::MAX));
-        Ok(MergedRows { rows, ranges, order, skip, left, counts })
+        Ok(MergedRows { rows, ranges, order, skip, left, counts, place: RowPlace::default(), has_begun: false })
     }
 
     /// Reduces the rows of all databases; `None` if there are none. Ignores limit and skip.
@@ -142,6 +143,25 @@ impl MergedQuery {
         if is_empty { Ok(None) } else { reducer.result(&fold.finish()?).map(Some) }
     }
 
+    /// As [`MergedQuery::reduce`], as a part of a reduction that [`combine_reductions`] makes of those of several
+    /// processes; empty if there are no rows.
+    ///
+    /// # Errors
+    /// Those of [`MergedQuery::reduce`].
+    pub fn reduce_partially(self) -> Result<Vec<u8>> {
+        let Run { mut rows, reducer, ranges, .. } = self.run(false)?;
+        let Some(reducer) = reducer.as_deref() else { return Ok(Vec::new()) };
+        let parts: Vec<usize> = (0..rows.parts.len()).collect();
+        let mut fold = reducer.begin();
+        for range in ranges {
+            let partial = rows.reduce(&parts, reducer, &range)?;
+            if !partial.is_empty() {
+                fold.part(&partial)?;
+            }
+        }
+        fold.finish()
+    }
+
     /// Groups the rows of all databases and reduces each group; see [`ProgramQuery::groups`].
     ///
     /// # Errors
@@ -151,8 +171,49 @@ impl MergedQuery {
         // The group of a row is that of all rows of its document with an equal key.
         let order = if select.descending { RowOrder::Descending } else { RowOrder::Ascending };
         let (skip, left) = (select.skip, select.limit.unwrap_or(u64::MAX));
-        Ok(MergedGroups { rows, reducer, current: None, ranges, order, level, partition, skip, left })
+        let place = RowPlace::default();
+        Ok(MergedGroups {
+            rows,
+            reducer,
+            current: None,
+            ranges,
+            order,
+            level,
+            partition,
+            skip,
+            left,
+            place,
+            has_begun: false,
+            partial: Vec::new(),
+        })
     }
+}
+
+/// The place of a row or a group within the result of a query: places compare as rows do, in every database. Of a
+/// descending query, the order within a range is the opposite one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct RowPlace {
+    /// The index of the range, or of the key, of the query.
+    pub range: usize,
+    /// The place within it.
+    pub order: Vec<u8>,
+}
+
+/// Reduces what the databases of several processes have reduced by [`MergedQuery::reduce_partially`], or as
+/// [`MergedGroups::partial`]; `None` if there are no rows. For a program whose reducer is `First` or `Last`, the parts
+/// are in the order of their rows.
+///
+/// # Errors
+/// Those of the program; `Corrupt` if a part is malformed.
+pub fn combine_reductions(program: &Arc<dyn ViewProgram>, parts: &[Vec<u8>]) -> Result<Option<Value>> {
+    let reducer = CountingReducer::new(program.clone());
+    let (mut fold, mut is_empty) = (reducer.begin(), true);
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        fold.part(part)?;
+        is_empty = false;
+    }
+    if is_empty { Ok(None) } else { reducer.result(&fold.finish()?).map(Some) }
 }
 
 fn no_rows(count: usize) -> Vec<Option<RawRow>> {
@@ -276,6 +337,9 @@ pub struct MergedRows {
     left: u64,
     /// Total and offset.
     counts: Option<(u64, u64)>,
+    /// That of the last row.
+    place: RowPlace,
+    has_begun: bool,
 }
 
 impl MergedRows {
@@ -287,6 +351,11 @@ impl MergedRows {
     /// The number of rows before the first row of the result; `None` if some rows may not count.
     pub fn offset(&self) -> Option<u64> {
         self.counts.map(|(_, offset)| offset)
+    }
+
+    /// The place of the row that was returned last.
+    pub fn place(&self) -> &RowPlace {
+        &self.place
     }
 
     /// The sequence of a database up to which changes are included in the rows.
@@ -301,8 +370,10 @@ impl MergedRows {
 
     fn read(&mut self) -> Result<Option<(usize, ProgramRow)>> {
         while self.left > 0 {
-            let Some((part, RawRow { document, value, .. })) = self.rows.next()? else {
+            let Some((part, RawRow { document, value, key: order })) = self.rows.next()? else {
                 let Some(range) = self.ranges.pop_front() else { break };
+                self.place.range += usize::from(self.has_begun);
+                self.has_begun = true;
                 self.rows.start(&range, self.order, BATCH_FIRST)?;
                 continue;
             };
@@ -311,6 +382,7 @@ impl MergedRows {
                 continue;
             }
             self.left -= 1;
+            self.place.order = order;
             let id = self.snapshot(part).id(document)?;
             let (key, value) = decode_row(&value)?;
             return Ok(Some((part, ProgramRow { id: id.as_str().to_owned(), key, value })));
@@ -345,9 +417,23 @@ pub struct MergedGroups {
     partition: Option<keys::PartitionPrefix>,
     skip: u64,
     left: u64,
+    /// The place and the partial reduction of the last group.
+    place: RowPlace,
+    has_begun: bool,
+    partial: Vec<u8>,
 }
 
 impl MergedGroups {
+    /// The place of the group that was returned last.
+    pub fn place(&self) -> &RowPlace {
+        &self.place
+    }
+
+    /// The reduction of the group that was returned last, for [`combine_reductions`].
+    pub fn partial(&self) -> &[u8] {
+        &self.partial
+    }
+
     /// The sequence of a database up to which changes are included in the groups.
     pub fn sequence(&self, database: usize) -> Sequence {
         self.rows.reading(database).position
@@ -356,7 +442,7 @@ impl MergedGroups {
     fn read(&mut self) -> Result<Option<(Value, Value)>> {
         let Some(reducer) = self.reducer.clone() else { return Ok(None) };
         while self.left > 0 {
-            let Some((key, range, parts)) = self.next_group()? else { break };
+            let Some((key, prefix, range, parts)) = self.next_group()? else { break };
             let partial = match self.skip {
                 0 => Some(self.rows.reduce(&parts, &*reducer, &range)?),
                 _ => None,
@@ -367,13 +453,15 @@ impl MergedGroups {
                 continue;
             };
             self.left -= 1;
-            return Ok(Some((key, reducer.result(&partial)?)));
+            let result = reducer.result(&partial)?;
+            (self.place.order, self.partial) = (prefix, partial);
+            return Ok(Some((key, result)));
         }
         Ok(None)
     }
 
-    /// The key of the next group, the range of its rows, and the parts that have any.
-    fn next_group(&mut self) -> Result<Option<(Value, RowRange, Vec<usize>)>> {
+    /// The next group.
+    fn next_group(&mut self) -> Result<Option<NextGroup>> {
         loop {
             // The group is that of the first row in all parts, as in one database.
             let first = self.rows.first();
@@ -385,9 +473,12 @@ impl MergedGroups {
                 let heads = self.rows.heads.iter().enumerate();
                 let members = heads.filter(|(part, head)| *part == first || head.as_ref().is_some_and(is_member));
                 let members = members.map(|(part, _)| part).collect();
-                return Ok(Some((key, group_range(&prefix, current), members)));
+                let range = group_range(&prefix, current);
+                return Ok(Some((key, prefix, range, members)));
             }
             let Some(range) = self.ranges.pop_front() else { return Ok(None) };
+            self.place.range += usize::from(self.has_begun);
+            self.has_begun = true;
             self.rows.start(&range, self.order, 1)?;
             self.current = Some(range);
         }
@@ -406,6 +497,9 @@ impl MergedGroups {
         Ok(())
     }
 }
+
+/// The key of a group, the common prefix of its rows, their range, and the parts that have any.
+type NextGroup = (Value, Vec<u8>, RowRange, Vec<usize>);
 
 impl Iterator for MergedGroups {
     type Item = Result<(Value, Value)>;

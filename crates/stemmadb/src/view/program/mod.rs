@@ -26,7 +26,7 @@ use crate::view::definition::Reduction;
 
 pub(super) use adapter::ProgramMapping;
 pub(in crate::view) use keys::root_collation;
-pub use merged::{MergedGroups, MergedQuery, MergedRows};
+pub use merged::{MergedGroups, MergedQuery, MergedRows, RowPlace, combine_reductions};
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
 
 /// The rows that one document emits: keys and values. See [`ViewProgram`] for an example.

@@ -1,0 +1,153 @@
+//! The route `_shard_view`: a shard's part of a view of a virtual database, for the server that merges the parts.
+//!
+//! The answer is a line of JSON for the whole, and one for each row, group or reduction. Rows and groups have their
+//! place, by which those of several shards are merged; reductions are partial ones.
+
+use std::collections::BTreeSet;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::StatusCode;
+use serde::Serialize;
+use stemmadb::Value;
+use stemmadb::views::{MergedQuery, RowPlace};
+use stemmadb_federation::Grouping;
+
+use super::row_parameters::Precedence;
+use super::view::{OpenedView, open_view_of};
+use super::view_query::ViewQuery;
+use super::view_update;
+use crate::app::Call;
+use crate::design::view_failure;
+use crate::error::{Failure, Result};
+use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed};
+
+/// The documents that count, while others are copies that are being moved.
+struct Owned {
+    grouping: Grouping,
+    buckets: BTreeSet<u16>,
+}
+
+/// What is asked for.
+struct ShardViewRequest {
+    design: Value,
+    view: String,
+    query: ViewQuery,
+    owned: Option<Owned>,
+}
+
+impl ShardViewRequest {
+    fn parse(body: &Value) -> Result<Self> {
+        let invalid = || Failure::bad_request("the body has `design`, `view`, `query`, and perhaps `owned`");
+        let owned = match body.get("owned") {
+            None | Some(Value::Null) => None,
+            Some(owned) => Some(Owned::parse(owned).ok_or_else(invalid)?),
+        };
+        Ok(ShardViewRequest {
+            design: body.get("design").cloned().ok_or_else(invalid)?,
+            view: body.get("view").and_then(Value::as_str).ok_or_else(invalid)?.to_owned(),
+            query: ViewQuery::parse(&Query::default(), body.get("query"), Precedence::Body)?,
+            owned,
+        })
+    }
+}
+
+impl Owned {
+    fn parse(value: &Value) -> Option<Self> {
+        let grouping = match value.get("prefix").and_then(Value::as_str) {
+            Some(prefix) => Grouping::ByPrefix(prefix.chars().next()?),
+            None => Grouping::ById,
+        };
+        let buckets = value.get("buckets")?.as_array()?.iter();
+        let buckets = buckets.map(|bucket| u16::try_from(bucket.as_u64()?).ok()).collect::<Option<_>>()?;
+        Some(Owned { grouping, buckets })
+    }
+}
+
+/// The first line of an answer.
+#[derive(Serialize)]
+struct Head {
+    /// The rows of the view, and those before the first row; null if they would have to be counted.
+    total: Option<u64>,
+    offset: Option<u64>,
+}
+
+fn merged(opened: &OpenedView, query: &ViewQuery, owned: Option<Owned>) -> MergedQuery {
+    let merged = MergedQuery::over(vec![query.program_query(&opened.view)]);
+    match owned {
+        Some(Owned { grouping, buckets }) => merged.counting(move |_, id| buckets.contains(&grouping.bucket(id))),
+        None => merged,
+    }
+}
+
+/// `POST /{db}/_shard_view`
+pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let ShardViewRequest { design, view, query, owned } = ShardViewRequest::parse(&call.json().await?)?;
+    let (scripts, limit) = (call.state.scripts.clone(), TimeLimit::start(call.state.config.limits.query_time));
+    let opened = blocking(move || open_view_of(served, &scripts, &design, &view)).await?;
+    query.check(&opened)?;
+    if opened.is_behind(&query)? {
+        limit.wait(view_update::update(&opened)).await?;
+    }
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/x-ndjson", stall_timeout, move |mut out| async move {
+        let merged = merged(&opened, &query, owned);
+        match (query.is_reduced(opened.can_reduce)?, query.group) {
+            (false, _) => write_rows(merged, &mut out).await,
+            (true, Some(level)) => write_groups(merged, level, &mut out).await,
+            (true, None) => {
+                write_head(Head { total: None, offset: None }, &mut out)?;
+                let partial = merged.reduce_partially().map_err(view_failure)?;
+                let partial = BASE64_STANDARD.encode(partial);
+                out.buffer.extend_from_slice(format!("{{\"partial\":\"{partial}\"}}\n").as_bytes());
+                Ok(())
+            }
+        }
+    })
+    .await
+}
+
+fn write_head(head: Head, out: &mut ResponseWriter) -> Result<()> {
+    serde_json::to_writer(&mut out.buffer, &head).map_err(|error| Failure::internal(error.to_string()))?;
+    out.buffer.push(b'\n');
+    Ok(())
+}
+
+fn write_place(place: &RowPlace, out: &mut ResponseWriter) {
+    let order = BASE64_STANDARD.encode(&place.order);
+    out.buffer.extend_from_slice(format!("{{\"range\":{},\"order\":\"{order}\"", place.range).as_bytes());
+}
+
+async fn write_rows(merged: MergedQuery, out: &mut ResponseWriter) -> Result<()> {
+    let mut rows = merged.rows().map_err(view_failure)?;
+    write_head(Head { total: rows.total(), offset: rows.offset() }, out)?;
+    while let Some(row) = rows.next() {
+        let (_, row) = row.map_err(view_failure)?;
+        write_place(rows.place(), out);
+        out.buffer.extend_from_slice(b",\"row\":{\"id\":");
+        out.string(&row.id);
+        out.buffer.extend_from_slice(b",\"key\":");
+        row.key.write_json(&mut out.buffer);
+        out.buffer.extend_from_slice(b",\"value\":");
+        row.value.write_json(&mut out.buffer);
+        out.buffer.extend_from_slice(b"}}\n");
+        out.flush_if_full().await;
+    }
+    Ok(())
+}
+
+async fn write_groups(merged: MergedQuery, level: Option<usize>, out: &mut ResponseWriter) -> Result<()> {
+    write_head(Head { total: None, offset: None }, out)?;
+    let mut groups = merged.groups(level).map_err(view_failure)?;
+    while let Some(group) = groups.next() {
+        let (key, _) = group.map_err(view_failure)?;
+        write_place(groups.place(), out);
+        out.buffer.extend_from_slice(b",\"key\":");
+        key.write_json(&mut out.buffer);
+        let partial = BASE64_STANDARD.encode(groups.partial());
+        out.buffer.extend_from_slice(format!(",\"partial\":\"{partial}\"}}\n").as_bytes());
+        out.flush_if_full().await;
+    }
+    Ok(())
+}
