@@ -227,6 +227,15 @@ fn killed_moves_of_shards_lose_nothing() {
     server.check();
 }
 
+/// Lets a replica take the place of a shard. A server may be killed meanwhile.
+fn promote(client: &mut Client, random: &mut Random) {
+    let Ok(shards) = client.request("GET", "/v/_shards", None) else { return };
+    let shards = shards.json()["shards"].clone();
+    let shards = shards.as_array().unwrap();
+    let shard = &shards[random.below(shards.len() as u64) as usize];
+    client.request("POST", "/v/_shards", Some(&json!({"promote": shard["name"]}))).ok();
+}
+
 #[test]
 fn killed_moves_between_servers_lose_nothing() {
     let kills = env_u64("STEMMA_SHARD_KILLS", 10);
@@ -240,7 +249,7 @@ fn killed_moves_between_servers_lose_nothing() {
         let url = format!("http://admin:{PASSWORD}@{}", server.address());
         client.expect_success("PUT", &format!("/_servers/{name}"), Some(&json!({"url": url})));
     }
-    client.expect_success("PUT", "/v?shards=3&servers=here,b,c", None);
+    client.expect_success("PUT", "/v?shards=3&servers=here,b,c&replicas=1", None);
     write_unchanged(&mut client);
     let mut writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(number, random.fork())).collect();
     let (mut killed, mut in_move) = ([0; 3], 0);
@@ -253,7 +262,10 @@ fn killed_moves_between_servers_lose_nothing() {
                 scope.spawn(move || writer.run(client));
             }
             let mut client = servers[0].client();
-            start_move(&mut client, &mut moving, &names);
+            match moving.percent(40) {
+                true => drop(scope.spawn(move || promote(&mut client, &mut moving))),
+                false => start_move(&mut client, &mut moving, &names),
+            }
             std::thread::sleep(wait);
             servers[victim].send_sigkill();
             if victim > 0 {
@@ -276,7 +288,8 @@ fn killed_moves_between_servers_lose_nothing() {
             verify(&mut client, &mut writers);
             let shards = client.expect_success("GET", "/v", None)["shards"].as_object().unwrap().len();
             wait_until("former shards are removed", MOVE_TIMEOUT, || {
-                servers.iter().map(|server| directory_count(&server.databases())).sum::<usize>() == shards + 1
+                // Each shard has a replica.
+                servers.iter().map(|server| directory_count(&server.databases())).sum::<usize>() == 2 * shards + 1
             });
         }
     }

@@ -15,7 +15,7 @@ use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking, streamed};
 use crate::mango::{FindRequest, exclude_design_documents};
-use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual, VirtualDatabases};
+use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual, PromoteRequest, VirtualDatabases};
 
 /// An open virtual database, and what keeps documents in their shards if some are on other servers.
 type FencedVirtual = (Arc<OpenVirtual>, Option<OwnedRwLockReadGuard<()>>);
@@ -195,18 +195,22 @@ pub(crate) async fn start_move(mut call: Call) -> Result<HttpResponse> {
 async fn change_replicas(databases: &VirtualDatabases, name: &str, body: &Value) -> Result<HttpResponse> {
     let invalid = || {
         Failure::bad_request(
-            "the body is {\"promote\": SHARD}, with the `server` of the replica if it has several, or \
-             {\"replicas\": NUMBER}, with `servers`, a list of names",
+            "the body is {\"promote\": SHARD}, with the `server` of the replica if it has several, and with \
+             `incomplete`, or {\"replicas\": NUMBER}, with `servers`, a list of names",
         )
     };
     let object = body.as_object().ok_or_else(invalid)?;
     let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(invalid);
     if let Some(shard) = object.get("promote") {
-        if object.names().any(|name| !matches!(name, "promote" | "server")) {
+        if object.names().any(|name| !matches!(name, "promote" | "server" | "incomplete")) {
             return Err(invalid());
         }
-        let server = object.get("server").map(text).transpose()?;
-        let promoted = databases.promote(name, &text(shard)?, server.as_deref()).await?;
+        let request = PromoteRequest {
+            shard: text(shard)?,
+            server: object.get("server").map(text).transpose()?,
+            may_be_incomplete: object.get("incomplete").is_some_and(|flag| flag == &Value::Bool(true)),
+        };
+        let promoted = databases.promote(name, &request).await?;
         return HttpResponse::json(StatusCode::ACCEPTED, &json!({"ok": true, "promoted": promoted}));
     }
     if object.names().any(|name| !matches!(name, "replicas" | "servers")) {

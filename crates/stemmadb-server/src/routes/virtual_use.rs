@@ -34,6 +34,7 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
             | "/{db}/_design_docs/queries"
             | "/{db}/_changes"
             | "/{db}/_transact"
+            | "/{db}/_watch"
             | "/{db}/_find"
             | "/{db}/_aggregate"
             | "/{db}/_ensure_full_commit"

@@ -35,6 +35,7 @@ pub(crate) use moves::MoveRequest;
 use moves::Mover;
 use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{RemoteShard, Shard};
+pub(crate) use replicas::PromoteRequest;
 use replicas::Replica;
 
 /// The most shards that a virtual database is created with.

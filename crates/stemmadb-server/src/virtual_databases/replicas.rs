@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use serde::Serialize;
 use stemmadb::replication::{BackgroundReplication, Replication, ReplicationState};
 use tokio::sync::OwnedMutexGuard;
@@ -39,6 +40,15 @@ pub(crate) struct ReplicaStatus {
     pending: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+/// The replica that takes the place of a shard.
+pub(crate) struct PromoteRequest {
+    pub(crate) shard: String,
+    /// Its server, if the shard has several replicas; else the one that has most is taken.
+    pub(crate) server: Option<String>,
+    /// Whether it may lack what was written last, because the shard's server does not answer.
+    pub(crate) may_be_incomplete: bool,
 }
 
 /// What a replica that took the place of a shard had.
@@ -112,12 +122,13 @@ impl VirtualDatabases {
     /// Puts a replica in the place of its shard.
     ///
     /// # Errors
-    /// 404 if the shard has no replica, on this server; 409 if a move is running.
-    pub(crate) async fn promote(&self, name: &str, shard: &str, server: Option<&str>) -> Result<Promotion> {
+    /// 404 if the shard has no replica, on this server; 409 if a move is running; 503 if the shard does not answer and
+    /// the replica may not be incomplete.
+    pub(crate) async fn promote(&self, name: &str, request: &PromoteRequest) -> Result<Promotion> {
         let slot = self.slot(name)?;
         let changing = slot.changing.clone().lock_owned().await;
         let open = slot.open_locked(&changing).await?;
-        slot.promote(&open, shard, server, &changing).await
+        slot.promote(&open, request, &changing).await
     }
 
     /// Sets how many replicas each shard has.
@@ -276,19 +287,19 @@ impl VirtualSlot {
     async fn promote(
         &self,
         open: &Arc<OpenVirtual>,
-        shard: &str,
-        server: Option<&str>,
+        request: &PromoteRequest,
         changing: &OwnedMutexGuard<()>,
     ) -> Result<Promotion> {
+        let shard = request.shard.as_str();
         let former = open.shards.read().get(shard).cloned();
         let former = former.ok_or_else(|| Failure::not_found(format!("there is no shard `{shard}`")))?;
-        let (taken, of, at) = (open.clone(), shard.to_owned(), server.map(str::to_owned));
+        let (taken, of, at) = (open.clone(), shard.to_owned(), request.server.clone());
         let replica = blocking(move || Ok(taken.take_replica(&of, at.as_deref()))).await?.ok_or_else(|| {
             Failure::not_found(format!("the shard `{shard}` has no replica there: {{\"replicas\": 1}} makes one"))
         })?;
         // Requests to a server that does not answer end after their timeout.
         let fence = self.fence.clone().write_owned().await;
-        let promoted = self.replace(open, shard, &former, &replica).await;
+        let promoted = self.replace(open, request, &former, &replica).await;
         match promoted {
             Ok(complete) => {
                 if complete {
@@ -309,9 +320,26 @@ impl VirtualSlot {
     }
 
     /// Puts a replica in the place of its shard; returns whether it has everything.
-    async fn replace(&self, open: &Arc<OpenVirtual>, shard: &str, former: &Shard, replica: &Replica) -> Result<bool> {
+    async fn replace(
+        &self,
+        open: &Arc<OpenVirtual>,
+        request: &PromoteRequest,
+        former: &Shard,
+        replica: &Replica,
+    ) -> Result<bool> {
+        let shard = request.shard.as_str();
         let (source, target) = (former.peer(), replica.part.peer());
         let copied = blocking(move || Ok(Replication::new(&*source, &*target).run())).await?;
+        if let Err(error) = &copied
+            && !request.may_be_incomplete
+        {
+            let reason = format!(
+                "The shard `{shard}` does not answer ({}), so its replica may lack what was written last: send \
+                 \"incomplete\": true to use it nevertheless.",
+                error.message()
+            );
+            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
+        }
         if let Shard::There(remote) = &replica.part {
             let (record, name, remote) = (self.record(), replica.name.clone(), remote.clone());
             blocking(move || record.change(|locations| locations.add(&name, &remote))).await?;

@@ -27,6 +27,22 @@ impl WatchMessage {
         WatchMessage { kind: "reset", json: b"{\"type\":\"reset\"}".to_vec(), sequence: None }
     }
 
+    /// A row with its document as another server has printed it.
+    pub(super) fn printed(kind: &'static str, document: &Document, text: &[u8]) -> Self {
+        let mut json = row_head(kind, document);
+        json.extend_from_slice(b",\"doc\":");
+        json.extend_from_slice(text);
+        json.push(b'}');
+        WatchMessage { kind, json, sequence: None }
+    }
+
+    /// A row with some fields of its document.
+    pub(super) fn projected(kind: &'static str, document: &Document, fields: &[Path]) -> Result<Self> {
+        let mut text = Vec::new();
+        project(document, fields)?.write_json(&mut text);
+        Ok(Self::printed(kind, document, &text))
+    }
+
     /// A row left the result.
     pub(super) fn leave(id: &str, deleted: bool) -> Self {
         let mut json = head("leave", id);
@@ -84,6 +100,13 @@ fn head(kind: &str, id: &str) -> Vec<u8> {
     json
 }
 
+/// The beginning of a row, with its revision.
+fn row_head(kind: &str, document: &Document) -> Vec<u8> {
+    let mut json = head(kind, document.id().as_str());
+    json.extend_from_slice(format!(",\"rev\":\"{}\"", document.revision()).as_bytes());
+    json
+}
+
 /// Creates the messages of a live query.
 #[derive(Clone)]
 pub(super) struct MessageWriter {
@@ -101,8 +124,7 @@ impl MessageWriter {
         document: &Document,
         position: Option<usize>,
     ) -> Result<WatchMessage> {
-        let mut json = head(kind, document.id().as_str());
-        json.extend_from_slice(format!(",\"rev\":\"{}\"", document.revision()).as_bytes());
+        let mut json = row_head(kind, document);
         if let Some(position) = position {
             json.extend_from_slice(format!(",\"at\":{position}").as_bytes());
         }

@@ -16,6 +16,7 @@ mod session;
 mod socket;
 mod topics;
 mod transport;
+mod virtual_session;
 mod window;
 
 use std::sync::Arc;
@@ -29,11 +30,13 @@ use crate::connections::ConnectionSlot;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{Body, HttpResponse};
+use crate::virtual_databases::OpenVirtual;
 use crate::websocket;
 use paths::PathSession;
 use session::WatchSession;
 use topics::TopicSession;
 use transport::Transport;
+use virtual_session::VirtualSession;
 
 pub(crate) use request::WatchRequest;
 pub(crate) use topics::SubscribeRequest;
@@ -57,6 +60,22 @@ pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchR
             true => PathSession::new(session).run(session_check).await,
             false => session.run(session_check).await,
         }
+        drop(permit);
+    });
+    Ok(answer)
+}
+
+/// As [`watch`], for a virtual database.
+///
+/// # Errors
+/// Those of [`watch`]; 501 for a request that only other databases answer.
+pub(crate) fn watch_virtual(mut call: Call, open: Arc<OpenVirtual>, request: WatchRequest) -> Result<HttpResponse> {
+    virtual_session::check(&request)?;
+    let (answer, transport, permit) = self::open(&mut call)?;
+    let session_check = call.session_check();
+    let session = VirtualSession::new(call.state, open, call.user, request, transport);
+    tokio::spawn(async move {
+        session.run(session_check).await;
         drop(permit);
     });
     Ok(answer)

@@ -11,6 +11,7 @@ use crate::changes::parse_paths;
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::mango::{self, exclude_design_documents};
+use crate::virtual_databases::EnteredVirtual;
 
 /// The most rows of a sorted live query.
 const WINDOW_MAX: u64 = 1_000;
@@ -32,6 +33,8 @@ pub(crate) struct WatchRequest {
     pub(super) fields: Option<Vec<Path>>,
     /// The sequence of the result that the client already has.
     pub(super) since: Option<Sequence>,
+    /// The same of a virtual database: a position of its changes feed.
+    pub(super) token: Option<String>,
     pub(super) heartbeat: Duration,
 }
 
@@ -74,6 +77,10 @@ impl WatchRequest {
         let window = is_window.then(|| find.query(true)).transpose()?;
         let fields = find.fields.as_ref().map(|fields| fields.iter().map(|field| Path::parse(field)));
         let since = call.header("last-event-id").map(Value::from).or_else(|| parameters.get("since").cloned());
+        let (since, token) = match &call.virtual_database {
+            None => (since, None),
+            Some(entered) => (None, parse_token(entered, since)),
+        };
         Ok(WatchRequest {
             readable: call.restriction.as_ref().map(Restriction::selector),
             paths,
@@ -83,6 +90,7 @@ impl WatchRequest {
             window,
             fields: fields.map(Iterator::collect::<stemmadb::Result<_>>).transpose()?,
             since: since.map(|since| parse_sequence(served, &since)).transpose()?,
+            token,
             heartbeat: parameters.get("heartbeat").map_or(Ok(HEARTBEAT), parse_heartbeat)?,
         })
     }
@@ -98,6 +106,15 @@ fn query_parameters(call: &Call) -> Result<Object> {
         Ok((name.to_owned(), value.unwrap_or_default()))
     };
     call.query.iter().map(value).collect()
+}
+
+/// The position of a virtual database that a client names; none for its beginning.
+fn parse_token(entered: &EnteredVirtual, since: Option<Value>) -> Option<String> {
+    match since?.as_str()? {
+        "now" => Some(entered.open.database.changes().newest_token()),
+        "" | "0" => None,
+        token => Some(token.to_owned()),
+    }
 }
 
 fn parse_sequence(served: &ServedDatabase, value: &Value) -> Result<Sequence> {

@@ -289,7 +289,9 @@ fn replicas_take_the_places_of_shards() {
     drop(b);
     let lost = home.get("/v/_shards").json()["shards"].clone();
     for shard in lost.as_array().unwrap().iter().filter(|shard| shard["server"] == "b") {
-        let promoted = home.post("/v/_shards", &json!({"promote": shard["name"]})).json();
+        let refused = home.post("/v/_shards", &json!({"promote": shard["name"]}));
+        assert_eq!(refused.status, 503, "{refused:?}");
+        let promoted = home.post("/v/_shards", &json!({"promote": shard["name"], "incomplete": true})).json();
         assert_eq!(promoted["promoted"]["complete"], false, "{promoted}");
     }
     compare_answers(&home);

@@ -315,7 +315,7 @@ fn what_is_not_supported_is_refused() {
         ("POST", "/v/_index", json!({"index": {"fields": ["n"]}})),
         ("POST", "/v/_update_where", json!({})),
         ("POST", "/v/_explain", json!({"selector": {}})),
-        ("GET", "/v/_watch", json!({})),
+        ("GET", "/v/_watch?selector=%7B%7D&limit=3", json!({})),
         ("POST", "/v/_backup", json!({})),
         ("GET", "/v/_history/a", json!({})),
         ("PUT", "/v/_revs_limit", json!(5)),

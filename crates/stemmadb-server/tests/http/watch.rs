@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use stemmadb_server::{Config, Cors};
 
 use crate::client::{TestServer, basic};
+use crate::spread::Servers;
+use crate::virtual_database::{create, start_move, until_moved};
 
 /// Server-sent events, read as they arrive.
 pub(crate) struct Events(BufReader<TcpStream>, String);
@@ -171,6 +173,71 @@ fn watch_sends_the_result_and_each_change() {
     server.design("live", "x", json!({"n": 1}));
     put(&server, "f", json!({"n": 6}));
     assert_eq!(events.step().0, ["enter f n=6"], "design documents are not rows");
+}
+
+/// Watches the virtual database `live`, whose shards move as `requests` say.
+fn watch_virtual_database(server: &TestServer, requests: &[Value]) {
+    for (id, n) in [("a", 1), ("b", 2), ("c", -3)] {
+        put(server, id, json!({"n": n}));
+    }
+    let body = json!({"selector": {"n": {"$gt": 0}}, "heartbeat": 20});
+    let mut events = Events::of(server, &body, None);
+    let (mut first, begun) = events.step();
+    first.sort();
+    assert_eq!(first, ["enter a n=1", "enter b n=2", "reset"]);
+    put(server, "c", json!({"n": 3}));
+    assert_eq!(events.step().0, ["enter c n=3"]);
+    put(server, "d", json!({"n": 0}));
+    put(server, "a", json!({"n": 10}));
+    assert_eq!(events.step().0, ["change a n=10"], "changes of documents that do not match are not sent");
+    for (at, request) in requests.iter().enumerate() {
+        start_move(server, "live", request);
+        until_moved(server, "live");
+        put(server, "a", json!({"n": 11 + at}));
+        let reported = events.step().0;
+        assert_eq!(reported, [format!("change a n={}", 11 + at)], "documents that move are not sent again");
+    }
+    put(server, "b", json!({"n": -1}));
+    assert_eq!(events.step().0, ["leave b"]);
+    let revision = server.get("/live/a").json()["_rev"].as_str().unwrap().to_owned();
+    server.delete(&format!("/live/a?rev={revision}"));
+    let (reported, last) = events.step();
+    assert_eq!(reported, ["leave a deleted"]);
+    drop(events);
+    // A client that connects again gets what it missed.
+    let mut resumed = Events::of(server, &body, Some(&last));
+    assert_eq!(resumed.step().0, [""; 0]);
+    put(server, "e", json!({"n": 5}));
+    assert_eq!(resumed.step().0, ["enter e n=5"]);
+    let mut missed = Events::of(server, &body, Some(&begun)).step().0;
+    missed.sort();
+    missed.dedup();
+    assert_eq!(missed, ["enter c n=3", "enter e n=5", "leave a deleted", "leave b", "leave d"]);
+    assert_eq!(Events::of(server, &body, Some("5-ffffffff")).step().0[0], "reset");
+    let fields = json!({"selector": {"n": {"$gt": 0}}, "fields": ["n"], "since": "now"});
+    let mut events = Events::of(server, &fields, None);
+    events.step();
+    put(server, "e", json!({"n": 6, "other": 1}));
+    let (_, _, data) = events.next().unwrap();
+    assert_eq!(data["doc"], json!({"n": 6}));
+    for body in [json!({"selector": {}, "limit": 3}), json!({"paths": ["a/+"]})] {
+        assert_eq!(server.post("/live/_watch", &body).status, 501, "{body}");
+    }
+}
+
+#[test]
+fn watch_of_a_virtual_database_sees_all_shards() {
+    let server = TestServer::new();
+    create(&server, "/live?shards=3");
+    watch_virtual_database(&server, &[json!({"split": "shard-1"}), json!({"merge": "shard-2", "into": "shard-3"})]);
+}
+
+#[test]
+fn watch_of_a_virtual_database_sees_all_servers() {
+    let servers = Servers::start();
+    create(&servers.home, "/live?shards=3&servers=here,b,c");
+    let requests = [json!({"merge": "shard-2", "server": "c"}), json!({"split": "shard-1", "server": "b"})];
+    watch_virtual_database(&servers.home, &requests);
 }
 
 #[test]
