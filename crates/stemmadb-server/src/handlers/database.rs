@@ -68,7 +68,11 @@ pub(super) async fn database_info(
 }
 
 /// `PUT /{db}`
-pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
+pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
+    if call.query.flag("adopt", false)? {
+        virtual_database::adopt(&mut call).await?;
+        return Ok(created(&call, call.parameter("db")?));
+    }
     let name = call.parameter("db")?;
     if let Some(shard_count) = call.query.number("shards")? {
         virtual_database::create(&call, shard_count).await?;

@@ -42,6 +42,17 @@ pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
     call.state.virtual_databases.create(call.parameter("db")?, new).await
 }
 
+/// Takes over a virtual database whose server is lost: the body has its `shards`, by their names.
+pub(super) async fn adopt(call: &mut Call) -> Result<()> {
+    let body = call.json().await?;
+    let shards = body.get("shards").cloned().unwrap_or_default().deserialize_into().map_err(|error| {
+        Failure::bad_request(format!(
+            "the body is {{\"shards\": {{\"shard-1\": {{\"server\": NAME, \"database\": NAME}}, …}}}}: {error}"
+        ))
+    })?;
+    call.state.virtual_databases.adopt(call.parameter("db")?, shards).await
+}
+
 /// Sizes in bytes, and other figures, of several shards together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ShardTotals {

@@ -112,6 +112,7 @@ pub(super) const NEW_DATABASE: &[Parameter] = &[
         "servers",
         "With `shards`: the names of servers, separated by commas, that get a shard in turns; `here` is this one.",
     ),
+    flag("adopt", "Take over a virtual database whose server is lost: the body has the databases of its `shards`."),
     number("replicas", "With `servers`: how many of the other servers have a replica of each shard."),
     text(
         "prefix",

@@ -16,7 +16,7 @@ mod moves;
 mod remote;
 mod replicas;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use crate::servers::{HERE, OtherServers};
 pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
+pub(crate) use remote::Location;
 use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{RemoteShard, Shard};
 pub(crate) use replicas::PromoteRequest;
@@ -253,6 +254,37 @@ impl VirtualDatabases {
             self.open(name).await?;
         }
         Ok(())
+    }
+
+    /// Makes this server the one that divides the requests to a virtual database, in place of a server that is lost.
+    /// `shards` are the databases of all shards, or of replicas in their places, on servers that this one knows.
+    ///
+    /// # Errors
+    /// 400 if the shards are not those of one virtual database; 404 if a server is not known; 412 if there is a
+    /// database of this name.
+    pub(crate) async fn adopt(&self, name: &str, shards: BTreeMap<String, Location>) -> Result<()> {
+        self.directory.check_virtual_name(name)?;
+        shards.values().try_for_each(|location| self.servers.get(&location.server).map(drop))?;
+        let (record, servers) = (VirtualRecord::of(&self.directory, name), self.servers.clone());
+        blocking(move || {
+            record.remove()?;
+            record.change(|locations| locations.shards = shards)?;
+            // The placement is that of the shards, all of which are needed once.
+            let members: Vec<_> = record.open(&servers)?.iter().map(|(shard, part)| part.member(shard)).collect();
+            let adopted = VirtualDatabase::open_in(Arc::new(record.clone()), members);
+            if adopted.is_err() {
+                record.remove()?;
+            }
+            adopted.map(drop).map_err(|error| {
+                let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                Failure::bad_request(format!(
+                    "These are not the shards of a virtual database: {}{hint}",
+                    error.message()
+                ))
+            })
+        })
+        .await?;
+        self.directory.create_with(name, of_kind(DatabaseKind::Virtual)).await
     }
 
     /// Deletes a virtual database with its shards.

@@ -199,6 +199,7 @@ async fn next(server: &OtherServer, path: &str, since: Option<&str>) -> Result<S
 
 /// What the directory records of a virtual database, besides its entry: the placement of its buckets, and where the
 /// shards are that are on other servers.
+#[derive(Clone)]
 pub(super) struct VirtualRecord {
     directory: Arc<Directory>,
     name: String,
@@ -210,7 +211,8 @@ const LOCATIONS: &str = "shard_locations";
 
 /// The server and the database of a shard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Location {
+#[serde(deny_unknown_fields)]
+pub(crate) struct Location {
     pub(super) server: String,
     database: String,
 }

@@ -310,6 +310,54 @@ fn replicas_take_the_places_of_shards() {
 }
 
 #[test]
+fn another_server_takes_over_when_the_first_one_is_lost() {
+    let servers = Servers::start();
+    create(&servers.home, "/v?shards=3&servers=here,b,c&replicas=1");
+    write_twins(&servers.home);
+    caught_up(&servers.home);
+    let listed = servers.home.get("/v/_shards").json()["shards"].clone();
+    let Servers { home, b, c } = servers;
+    drop(home);
+    // The replica of the shard that was on the lost server takes its place.
+    for (name, server) in [("b", &b), ("c", &c)] {
+        let url = format!("http://admin:secret@{}", server.address());
+        assert_eq!(c.put(&format!("/_servers/{name}"), &json!({"url": url})).status, 201);
+    }
+    let mut shards = serde_json::Map::new();
+    for shard in listed.as_array().unwrap() {
+        let place = match shard["server"].as_str() {
+            Some("here") => &shard["replicas"][0],
+            _ => shard,
+        };
+        let database = format!("v/{}", place["name"].as_str().unwrap());
+        shards.insert(
+            shard["name"].as_str().unwrap().to_owned(),
+            json!({"server": place["server"], "database": database}),
+        );
+    }
+    for wrong in
+        [json!({}), json!({"shards": {}}), json!({"shards": {"shard-1": {"server": "b"}}}), json!({"shards": {"x": 1}})]
+    {
+        assert_eq!(c.put("/v?adopt=true", &wrong).status, 400, "{wrong}");
+    }
+    let mut incomplete = shards.clone();
+    incomplete.remove("shard-2");
+    assert_eq!(c.put("/v?adopt=true", &json!({"shards": incomplete})).status, 400);
+    assert_eq!(c.get("/v").status, 404);
+    let adopted = c.put("/v?adopt=true", &json!({"shards": shards}));
+    assert_eq!(adopted.status, 201, "{adopted:?}");
+    create(&c, "/plain");
+    let mut docs = numbered(0..100);
+    docs.push(json!({"_id": "_design/x", "language": "query"}));
+    write(&c, "plain", &docs);
+    compare_answers(&c);
+    start_move(&c, "v", &json!({"merge": "shard-2", "server": "here"}));
+    until_moved(&c, "v");
+    compare_answers(&c);
+    assert_eq!(c.put("/v?adopt=true", &json!({"shards": shards})).status, 412);
+}
+
+#[test]
 fn server_that_does_not_answer_is_named() {
     let Servers { home, b, c } = Servers::start();
     let servers = Servers { home, b, c };
