@@ -13,7 +13,7 @@ use stemmadb::replication::{BackgroundReplication, Replication, ReplicationState
 use tokio::sync::OwnedMutexGuard;
 
 use super::remote::{Locations, Shard};
-use super::{OpenVirtual, RemoteShard, VirtualDatabases, VirtualSlot, create_shard};
+use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::HERE;
@@ -168,8 +168,20 @@ impl VirtualSlot {
     /// not answer gets none; it is tried again at the next occasion.
     pub(super) async fn tend_replicas(&self, open: &OpenVirtual, _changing: &OwnedMutexGuard<()>) -> Result<()> {
         let record = self.record();
-        let locations = blocking(move || record.locations()).await?;
         let shards: Vec<(String, Shard)> = open.shards.read().clone().into_iter().collect();
+        let placed: Vec<String> = shards.iter().map(|(shard, _)| shard.clone()).collect();
+        let locations = blocking(move || {
+            let locations = record.locations()?;
+            match locations.replicas.keys().any(|name| placed.contains(name)) {
+                // Those that took the place of their shards before the record said so.
+                true => record.change(|locations| {
+                    locations.replicas.retain(|name, _| !placed.contains(name));
+                    locations.clone()
+                }),
+                false => Ok(locations),
+            }
+        })
+        .await?;
         let mut kept = Vec::new();
         for (name, location) in &locations.replicas {
             let followed = shards.iter().find(|(shard, _)| *shard == location.of);
@@ -257,18 +269,22 @@ impl VirtualSlot {
         }
     }
 
+    /// Opens a replica, whose creation may have been interrupted.
     async fn open_replica(&self, name: &str) -> Result<(String, Shard)> {
         let record = self.record();
         let mut locations = blocking(move || record.locations()).await?;
         let location = locations.replicas.remove(name).ok_or_else(|| Failure::not_found("there is no such replica"))?;
-        let part = match location.server.as_str() {
-            HERE => Shard::Here(self.directory.open_part(&location.database).await?),
-            server => Shard::There(Arc::new(RemoteShard::new(self.servers.get(server)?, location.database))),
-        };
+        if location.server == HERE && self.directory.contains(&location.database) {
+            return Ok((location.of, Shard::Here(self.directory.open_part(&location.database).await?)));
+        }
+        let part = create_shard(&self.directory, &self.servers, &self.name, name, &location.server).await?;
         Ok((location.of, part))
     }
 
     async fn remove_replica(&self, open: &OpenVirtual, name: &str) {
+        if open.shards.read().contains_key(name) {
+            return;
+        }
         open.replicas.lock().retain(|replica| replica.name != name);
         let removed = match self.open_replica(name).await {
             Ok((_, part)) => self.delete_shard(name, part).await,
