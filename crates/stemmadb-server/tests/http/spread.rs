@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::{ADMIN, TestServer};
 use crate::virtual_database::{
-    check_transactions, compare_answers, create, numbered, start_move, until, until_moved, write, write_twins,
+    Ending, check_transactions, compare_answers, create, numbered, start_move, until, until_moved, write, write_twins,
 };
 
 /// Three servers; the first one knows the others as `b` and `c`.
@@ -202,6 +202,7 @@ fn shards_move_between_servers_while_clients_write() {
     let home = &servers.home;
     let (stops, written, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let _ending = Ending(&stops);
         for writer in 0..2 {
             let (stops, written, failed) = (&stops, &written, &failed);
             scope.spawn(move || {
@@ -234,7 +235,6 @@ fn shards_move_between_servers_while_clients_write() {
                 count["docs"].as_array().unwrap().iter().map(|doc| doc["_id"].as_str().unwrap()).collect();
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "a document is found twice");
         }
-        stops.store(true, Ordering::Relaxed);
     });
     assert_eq!(failed.load(Ordering::Relaxed), 0);
     assert_eq!(home.get("/v").json()["doc_count"], written.load(Ordering::Relaxed));

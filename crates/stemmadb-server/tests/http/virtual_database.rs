@@ -61,6 +61,15 @@ pub(crate) fn write_twins(server: &TestServer) {
     write(server, "plain", &docs);
 }
 
+/// Ends the clients of a test when it is dropped, also if a check fails.
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A virtual database and a plain one with the same documents.
 fn twins() -> TestServer {
     let server = TestServer::new();
@@ -443,13 +452,6 @@ fn shards_split_and_merge_while_clients_write() {
     create(&server, "/v?shards=1");
     write(&server, "v", &numbered(0..500));
     let (is_done, count) = (AtomicBool::new(false), AtomicUsize::new(0));
-    /// Ends the clients, also if a check fails.
-    struct Ending<'a>(&'a AtomicBool);
-    impl Drop for Ending<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (server, is_done, count) = (&server, &is_done, &count);

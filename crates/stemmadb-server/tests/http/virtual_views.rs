@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::{ADMIN, TestServer};
 use crate::spread::Servers;
-use crate::virtual_database::{create, start_move, until_moved, write};
+use crate::virtual_database::{Ending, create, start_move, until_moved, write};
 
 const KEY: &str = "[doc.genre, doc.year]";
 
@@ -250,13 +250,6 @@ fn results_of_views_do_not_change_while_documents_move() {
     write(&server, "w", &designs());
     write(&server, "w", &books(0..100));
     let (is_done, count) = (AtomicBool::new(false), AtomicUsize::new(0));
-    /// Ends the clients, also if a check fails.
-    struct Ending<'a>(&'a AtomicBool);
-    impl Drop for Ending<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     std::thread::scope(|scope| {
         let _ending = Ending(&is_done);
         let readers: Vec<_> = (0..2)
