@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -236,6 +236,25 @@ fn promote(client: &mut Client, random: &mut Random) {
     client.request("POST", "/v/_shards", Some(&json!({"promote": shard["name"]}))).ok();
 }
 
+/// Waits until no server has more databases than shards, and a replica of each; one has the virtual database's own.
+fn wait_until_removed(client: &mut Client, servers: &[Server]) {
+    let started = Instant::now();
+    loop {
+        let shards = client.expect_success("GET", "/v/_shards", None);
+        let expected = 2 * shards["shards"].as_array().unwrap().len() + 1;
+        let counts: Vec<usize> = servers.iter().map(|server| directory_count(&server.databases())).collect();
+        if counts.iter().sum::<usize>() == expected {
+            return;
+        }
+        if started.elapsed() > MOVE_TIMEOUT {
+            let databases: Vec<Value> =
+                servers.iter().map(|server| server.client().expect_success("GET", "/_all_dbs", None)).collect();
+            panic!("{counts:?} databases instead of {expected}: {databases:?}, {shards}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn killed_moves_between_servers_lose_nothing() {
     let kills = env_u64("STEMMA_SHARD_KILLS", 10);
@@ -286,11 +305,7 @@ fn killed_moves_between_servers_lose_nothing() {
         if kill % 3 == 2 || kill + 1 == kills {
             finish_move(&mut client, true);
             verify(&mut client, &mut writers);
-            let shards = client.expect_success("GET", "/v", None)["shards"].as_object().unwrap().len();
-            wait_until("former shards are removed", MOVE_TIMEOUT, || {
-                // Each shard has a replica.
-                servers.iter().map(|server| directory_count(&server.databases())).sum::<usize>() == 2 * shards + 1
-            });
+            wait_until_removed(&mut client, &servers);
         }
     }
     let written: u64 = writers.iter().map(|writer| writer.count).sum();
