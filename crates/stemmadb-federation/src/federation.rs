@@ -12,6 +12,7 @@ use crate::find::{FederatedAggregation, FederatedFind};
 use crate::member::{Member, OpenMember};
 use crate::missing::MissingMembers;
 use crate::overlap::Overlap;
+use crate::tiers::TierGate;
 use crate::view::{self, MemberView, View};
 use crate::virtual_database::Gate;
 use crate::watch::FederatedWatch;
@@ -26,6 +27,8 @@ pub struct Federation {
     overlap: Arc<Mutex<Overlap>>,
     /// Of a virtual database: which of its shards have which documents.
     gate: Option<Arc<RwLock<Gate>>>,
+    /// Of a tiered database: which copies do not count.
+    tiers: Option<Arc<TierGate>>,
 }
 
 /// What bounds one read, and whether members may be missing.
@@ -54,7 +57,7 @@ impl Federation {
             }
         }
         let overlap = Arc::new(Mutex::new(Overlap::new(members.len())));
-        Ok(Federation { members: members.into(), is_disjoint: false, overlap, gate: None })
+        Ok(Federation { members: members.into(), is_disjoint: false, overlap, gate: None, tiers: None })
     }
 
     /// Declares that no document is in two members, as with shards. Then no read has to find out which copy of a
@@ -176,9 +179,14 @@ impl Federation {
         Federation { gate: Some(gate), ..self }
     }
 
-    /// Whether this is a virtual database, whose members change.
+    /// The tiers of a tiered database.
+    pub(crate) fn tiered(self, tiers: Arc<TierGate>) -> Self {
+        Federation { tiers: Some(tiers), ..self }
+    }
+
+    /// Whether this is a virtual or a tiered database, whose documents move between members.
     pub(crate) fn is_virtual(&self) -> bool {
-        self.gate.is_some()
+        self.gate.is_some() || self.tiers.is_some()
     }
 
     /// The members to which tokens belong: none for a virtual database, whose pages continue after a row in whatever
@@ -197,6 +205,9 @@ impl Federation {
 
     /// The federation with its members as they are now, and what one read sees of them.
     pub(crate) fn open(&self, sequences: Option<&[Option<stemmadb::Sequence>]>, terms: &Terms) -> Result<(Self, View)> {
+        if let Some(tiers) = &self.tiers {
+            return Ok((self.clone(), tiers.view(terms)?));
+        }
         let Some(gate) = &self.gate else { return Ok((self.clone(), self.view(sequences, terms)?)) };
         let gate = gate.read();
         let federation = Federation { members: gate.members.clone(), ..self.clone() };
@@ -210,19 +221,19 @@ impl Federation {
                 false => MemberView::Missing,
             });
         }
-        Ok((federation, View { members, losers: Some(gate.losers.clone()) }))
+        Ok((federation, View { members, losers: Some(gate.losers.clone()), has_stubs: false }))
     }
 
     /// The members, and which copies of common documents do not count, at one moment or at the sequences of a token.
     fn view(&self, sequences: Option<&[Option<stemmadb::Sequence>]>, terms: &Terms) -> Result<View> {
         if !self.may_overlap() {
-            return Ok(View { members: self.open_views(sequences, terms)?, losers: None });
+            return Ok(View { members: self.open_views(sequences, terms)?, losers: None, has_stubs: false });
         }
         // Under the lock, so that what is known about common documents belongs to the snapshots.
         let mut overlap = self.overlap.lock();
         let mut members = self.open_views(sequences, terms)?;
         let losers = overlap.losers(&self.members, &mut members, terms)?;
-        Ok(View { members, losers: Some(losers) })
+        Ok(View { members, losers: Some(losers), has_stubs: false })
     }
 
     fn open_views(&self, sequences: Option<&[Option<stemmadb::Sequence>]>, terms: &Terms) -> Result<Vec<MemberView>> {

@@ -27,7 +27,8 @@
 //! # }
 //! ```
 //!
-//! A [`VirtualDatabase`] is one database whose documents are stored in several, by a hash of their ids.
+//! A [`VirtualDatabase`] is one database whose documents are stored in several, by a hash of their ids. Of a
+//! [`TieredDatabase`], documents move to other databases when they are old, unused or large.
 //!
 //! Everything blocks the calling thread. Embedded members are read by it, one after the other; requests to servers are
 //! sent before, and their answers read afterwards. Writing is done in the members.
@@ -41,6 +42,7 @@ mod missing;
 mod overlap;
 mod rows;
 mod stream;
+mod tiers;
 mod token;
 mod unsorted;
 mod view;
@@ -53,6 +55,7 @@ pub use find::{FederatedAggregation, FederatedFind, FederatedGroupBy};
 pub use member::{Member, without_credentials};
 pub use missing::{MissingMember, MissingMembers};
 pub use rows::FederatedRows;
+pub use tiers::{MigrationReport, Tier, TierPolicy, TierStatus, TieredChanges, TieredDatabase};
 pub use virtual_database::{
     Grouping, MoveControl, MoveEstimate, MoveStep, PlacementStore, ShardMap, ShardMove, VirtualChangeRows,
     VirtualChanges, VirtualDatabase, VirtualTransact,

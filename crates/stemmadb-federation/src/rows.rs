@@ -210,6 +210,8 @@ impl MergedRows {
                 // Of a member with copies that do not count, more rows may be needed.
                 let rows_needed = rows_needed
                     .map(|rows| rows.saturating_add(self.view.losers_of(at).map_or(0, |ids| ids.len() as u64)));
+                let without_stubs = self.view.without_stubs(at).map(|selector| query.clone().within(selector));
+                let query = without_stubs.as_ref().unwrap_or(query);
                 let opened = terms.check().and_then(|()| {
                     KeyStream::start(&member.database, seen, query, rows_needed, first_count, terms.deadline)
                 });

@@ -15,6 +15,8 @@ pub(crate) struct View {
     pub(crate) members: Vec<MemberView>,
     /// `None` if no document can be in two members.
     pub(crate) losers: Option<Losers>,
+    /// Whether the first member, the hot tier of a tiered database, has stubs of documents of other tiers.
+    pub(crate) has_stubs: bool,
 }
 
 /// What one read sees of a member.
@@ -51,8 +53,17 @@ impl View {
 
     /// A selector of the documents of a member that count; `None` for all of them.
     pub(crate) fn counted(&self, member: usize) -> Option<Selector> {
-        let losers = self.losers_of(member)?;
-        Some(not(field("_id").one_of(losers.iter().map(DocumentId::as_str))))
+        let losers = self.losers_of(member);
+        let counted = losers.map(|losers| not(field("_id").one_of(losers.iter().map(DocumentId::as_str))));
+        match (counted, self.without_stubs(member)) {
+            (Some(counted), Some(without_stubs)) => Some(counted.and(without_stubs)),
+            (counted, without_stubs) => counted.or(without_stubs),
+        }
+    }
+
+    /// A selector of the documents of a member that are no stubs; `None` if it has none.
+    pub(crate) fn without_stubs(&self, member: usize) -> Option<Selector> {
+        (self.has_stubs && member == 0).then(crate::tiers::without_stubs)
     }
 
     /// The query for the documents of a member that count.

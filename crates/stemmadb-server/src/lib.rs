@@ -16,6 +16,7 @@
 //! wire        the wire protocol            functions   functions of the program
 //! console     the web console          spans       requests for OpenTelemetry
 //! federations databases that are read as one     servers     other servers, for shards
+//! tiers       documents that move to other databases
 //! ```
 //!
 //! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
@@ -53,6 +54,7 @@ mod servers;
 pub mod settings;
 mod shipping;
 mod spans;
+mod tiers;
 mod tls;
 mod triggers;
 mod virtual_databases;

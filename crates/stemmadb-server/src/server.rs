@@ -55,6 +55,7 @@ use crate::servers::OtherServers;
 use crate::settings::RuntimeSettings;
 use crate::shipping::{Shipping, tend};
 use crate::spans::{Spans, TraceParent};
+use crate::tiers::{Tiers, tend as tend_tiers};
 use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::virtual_databases::{EnteredVirtual, Shard, VirtualDatabases};
@@ -184,6 +185,7 @@ impl Server {
         let servers = Arc::new(servers);
         let federations = Federations::new(directory.clone(), outbound, ca);
         let virtual_databases = VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone());
+        let tiers = Arc::new(Tiers::new(directory.clone(), stopped.clone()));
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
         let state = ServerState {
@@ -201,6 +203,7 @@ impl Server {
             federations: Arc::new(federations),
             servers,
             virtual_databases: Arc::new(virtual_databases),
+            tiers,
             connections: Arc::default(),
             functions: Arc::new(functions),
             dashboard,
@@ -214,16 +217,18 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
-        let loaded = state.clone();
+        let (loaded, runtime) = (state.clone(), tokio::runtime::Handle::current());
         blocking(move || {
             loaded.topologies.start()?;
             loaded.servers.load()?;
-            loaded.federations.load()
+            loaded.federations.load()?;
+            loaded.tiers.load(&runtime)
         })
         .await?;
         let virtual_databases = state.virtual_databases.clone();
         tokio::spawn(async move { virtual_databases.continue_moves().await });
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
+        tokio::spawn(tend_tiers(state.tiers.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
         if let Some(certificates) = certificates {

@@ -4,7 +4,7 @@
 use serde_json::json;
 use stemmadb::{Database, Object, Query, Selector, Sort, Value};
 use stemmadb_client::AnyDatabase;
-use stemmadb_federation::{FederatedFind, Federation, VirtualDatabase};
+use stemmadb_federation::{FederatedFind, Federation, TieredDatabase, VirtualDatabase};
 
 /// What is compared with one database.
 pub(crate) trait Whole {
@@ -31,7 +31,7 @@ macro_rules! whole {
     };
 }
 
-whole!(Federation, VirtualDatabase);
+whole!(Federation, TieredDatabase, VirtualDatabase);
 
 /// The seeds of rounds of questions, `round` for each seed. `STEMMA_FEDERATION_CASES` replaces the number of questions,
 /// `STEMMA_FEDERATION_SEED` the first seed.

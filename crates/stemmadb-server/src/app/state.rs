@@ -22,6 +22,7 @@ use crate::servers::OtherServers;
 use crate::settings::RuntimeSettings;
 use crate::shipping::Shipping;
 use crate::spans::Spans;
+use crate::tiers::Tiers;
 use crate::triggers::Triggers;
 use crate::virtual_databases::VirtualDatabases;
 
@@ -53,6 +54,7 @@ pub(crate) struct ServerState {
     pub(crate) federations: Arc<Federations>,
     pub(crate) servers: Arc<OtherServers>,
     pub(crate) virtual_databases: Arc<VirtualDatabases>,
+    pub(crate) tiers: Arc<Tiers>,
     pub(crate) shipping: Arc<Shipping>,
     pub(crate) triggers: Arc<Triggers>,
     pub(crate) connections: Arc<Connections>,

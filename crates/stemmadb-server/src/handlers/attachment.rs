@@ -15,6 +15,7 @@ use super::document::{
     check_readable, document_id, has_etag, open_document, parent_revision, requested_revision, write_options,
     written_response, written_status,
 };
+use super::tiers;
 use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_id, format_md5_digest};
@@ -54,8 +55,8 @@ pub(super) fn open_content(snapshot: &Snapshot, document: &Document, file: &Atta
 
 /// `GET /{db}/{doc}/{file}`
 pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
     let (id, name) = (document_id(&call)?, call.parameter("file")?.to_owned());
+    let served = tiers::open_for_reading(&call, &id).await?;
     let (requested, as_of, restriction) = (requested_revision(&call)?, call.as_of()?, call.restriction.clone());
     let (file, md5, content) = blocking(move || {
         let snapshot = served.read(as_of)?;
@@ -235,7 +236,7 @@ pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
     let content_type = call.header("content-type").unwrap_or("application/octet-stream").to_owned();
     // For a compressed body, Content-MD5 covers the compressed bytes and can't be checked here.
     let expected_md5 = call.header("content-md5").filter(|_| !is_gzip(&call)).map(str::to_owned);
-    let parent = parent_revision(&call, None)?;
+    let parent = tiers::bring_back(&call, &id, parent_revision(&call, None)?).await?;
     let content = store_body(&mut call, &served).await?;
     if let (Some(expected_md5), IncomingContent::Stored { md5, .. }) = (expected_md5, &content)
         && format_md5_digest(md5).trim_start_matches("md5-") != expected_md5
@@ -252,7 +253,7 @@ pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let id = document_id(&call)?;
-    let parent = parent_revision(&call, None)?;
+    let parent = tiers::bring_back(&call, &id, parent_revision(&call, None)?).await?;
     write_change(call, served, id, parent, None).await
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use stemmadb::{Missing, Object, Revision, Value};
 
 use super::document::{write_options, written_status};
+use super::tiers::bring_all_back;
 use crate::app::Call;
 use crate::documents::{BulkRequest, VisibleBranches, parse_revision, visible_branches};
 use crate::error::{Failure, Result};
@@ -25,6 +26,7 @@ const MEMORY_FACTOR: usize = 3;
 
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
+    let tiers = call.state.tiers.get(call.parameter("db")?)?;
     let mut databases = call.open_databases().await?;
     let mut options = write_options(&call)?;
     let text = call.json_text().await?;
@@ -46,9 +48,13 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
         let mut separator = b'[';
         // Groups are written independently: if writing one fails, for example on a full disk, earlier groups stay
         // written.
-        let rows = bulk
-            .into_groups()
-            .map(|documents| print_rows(&write_divided(&databases, documents?, &options)?, &options, &mut separator));
+        let rows = bulk.into_groups().map(|documents| {
+            let mut documents = documents?;
+            if let Some(tiers) = tiers.as_ref().filter(|_| options.new_edits) {
+                bring_all_back(tiers, &mut documents)?;
+            }
+            print_rows(&write_divided(&databases, documents, &options)?, &options, &mut separator)
+        });
         let mut parts = rows.collect::<Result<Vec<_>>>()?;
         parts.push(if separator == b'[' { b"[]\n".to_vec() } else { b"]\n".to_vec() });
         Ok(parts)

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use stemmadb::{Durability, Revision, Snapshot, Value};
 
+use super::tiers;
 use crate::app::Call;
 use crate::auth::Restriction;
 use crate::design::WriteValidator;
@@ -33,8 +34,8 @@ pub(super) fn document_id(call: &Call) -> Result<String> {
 
 /// `GET /{db}/{doc}`
 pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
     let id = document_id(&call)?;
+    let served = tiers::open_for_reading(&call, &id).await?;
     let show = parse_show_options(&call.query)?;
     let accept = call.header("accept").unwrap_or_default();
     if let Some(text) = call.query.text("open_revs") {
@@ -227,7 +228,8 @@ pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
         false => IncomingDocument::parse_as(Some(&id), call.document().await?)?,
     };
     if !id.starts_with("_local/") {
-        document.revision = parent_revision(&call, document.revision)?;
+        let parent = parent_revision(&call, document.revision)?;
+        document.revision = tiers::bring_back(&call, &id, parent).await?;
     }
     write_document(&call, served, document).await
 }
@@ -238,6 +240,7 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let mut document = IncomingDocument::parse(call.document().await?)?;
     let id = document.id.get_or_insert_with(new_document_id);
     let served = databases.of(id).clone();
+    document.revision = tiers::bring_back(&call, id, document.revision).await?;
     write_document(&call, served, document).await
 }
 
@@ -309,7 +312,7 @@ fn encode_id(id: &str) -> String {
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let served = call.open_to_free_space().await?;
     let id = document_id(&call)?;
-    let parent = parent_revision(&call, None)?;
+    let parent = tiers::bring_back(&call, &id, parent_revision(&call, None)?).await?;
     let options = write_options(&call)?;
     let status = if written_status(&call) == StatusCode::ACCEPTED { StatusCode::ACCEPTED } else { StatusCode::OK };
     let (database, restriction) = (served.name().to_owned(), call.restriction.clone());

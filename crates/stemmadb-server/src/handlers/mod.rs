@@ -42,6 +42,7 @@ pub(crate) mod session;
 pub(crate) mod shard_view;
 pub(crate) mod show;
 pub(crate) mod spread;
+pub(crate) mod tiers;
 pub(crate) mod token;
 pub(crate) mod topology;
 pub(crate) mod transact;

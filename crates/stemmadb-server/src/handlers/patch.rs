@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use stemmadb::{Patch, Query, Selector, Value};
 
 use super::document::{document_id, parent_revision, write_options, written_response, written_status};
+use super::tiers;
 use crate::app::Call;
 use crate::auth::narrowed;
 use crate::documents::{check_id, parse_revision};
@@ -31,7 +32,7 @@ pub(crate) async fn patch_document(mut call: Call) -> Result<HttpResponse> {
         Some(_) => return Err(Failure::bad_request("Invalid rev format")),
         None => None,
     };
-    let revision = parent_revision(&call, own_revision)?;
+    let revision = tiers::bring_back(&call, &id, parent_revision(&call, own_revision)?).await?;
     let (change, options) = (Patch::parse(&change)?, new_edit_options(&call)?);
     let database = served.name().to_owned();
     let written = run_write(&served, move |served| {

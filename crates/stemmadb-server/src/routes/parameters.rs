@@ -215,6 +215,13 @@ pub(super) const FEDERATED: &[Parameter] = &[
     number("timeout", "The milliseconds after which members that have not answered fail. Not for changes."),
 ];
 
+/// Parameters of the changes of all tiers.
+pub(super) const TIER_CHANGES: &[Parameter] = &[
+    text("since", "Return only changes after this sequence."),
+    number("limit", "The maximum number of rows."),
+    flag("include_docs", "Include the document in each row."),
+];
+
 /// Changes of a federation.
 pub(super) const FEDERATED_CHANGES: &[Parameter] = &[
     text("since", "Return only changes after this position: a `seq` or `last_seq` of the federation."),

@@ -11,14 +11,14 @@ use super::operation::{not_supported, returns, returns_bytes, returns_events, re
 use super::parameters::{
     ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEDERATED, FEDERATED_CHANGES, FEED, KEY_LIST, KEY_SET,
     KEY_WRITE, LATEST, LOG, NEW_DATABASE, NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE,
-    TAG, VIEW, WATCH, WRITE,
+    TAG, TIER_CHANGES, VIEW, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
     active_tasks, aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document,
     federation, functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node,
     node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, servers, session,
-    shard_view, show, token, topology, transact, triggers, unsupported, update, updates, view, view_info,
+    shard_view, show, tiers, token, topology, transact, triggers, unsupported, update, updates, view, view_info,
     virtual_database, watch, wire,
 };
 
@@ -50,6 +50,7 @@ pub(super) fn endpoints() -> &'static [Endpoint] {
         endpoints.extend(replicator_routes());
         endpoints.extend(own(federation_routes()));
         endpoints.extend(own(shard_routes()));
+        endpoints.extend(own(tier_routes()));
         endpoints.extend(database_routes());
         endpoints.extend(bulk_routes());
         endpoints.extend(mango_routes());
@@ -242,6 +243,34 @@ fn shard_routes() -> Vec<Endpoint> {
         route!(DELETE "/{db}/_shards" ServerAdmin virtual_database::cancel_move,
             "Takes back the move between shards unless its documents are in the new shard already.",
             returns("Ok").status(202)),
+    ]
+}
+
+fn tier_routes() -> Vec<Endpoint> {
+    vec![
+        route!(GET "/{db}/_tiers" DatabaseAdmin tiers::get,
+            "Returns the tiers of a database, what they hold, and the state of the moves between them.",
+            returns("TierStatus")),
+        route!(PUT "/{db}/_tiers" ServerAdmin tiers::put,
+            "Defines databases to which documents move when they are old, unused or large.",
+            returns("Ok").status(201).body("Tiers")),
+        route!(POST "/{db}/_tiers" ServerAdmin tiers::post,
+            "Moves documents between tiers now, or pauses and resumes the moves.",
+            returns("TierMigration").body("TierAction")),
+        route!(DELETE "/{db}/_tiers" ServerAdmin tiers::delete,
+            "Deletes the definition of a database's tiers; documents stay where they are.", returns("Ok")),
+        route!(POST "/{db}/_tiers/_find" Member tiers::find,
+            "Returns documents of all tiers that match a selector, sorted and limited together.",
+            returns("FindResult").body("Find")),
+        route!(POST "/{db}/_tiers/_count" Member tiers::count,
+            "Counts the documents of all tiers that match a selector.",
+            returns("FederatedCount").body("Selection")),
+        route!(POST "/{db}/_tiers/_aggregate" Member tiers::aggregate,
+            "Computes counts, sums, extremes and distinct values of all tiers together, optionally by group.",
+            returns("AggregateResult").body("Aggregate")),
+        route!(GET "/{db}/_tiers/_changes" Member tiers::changes,
+            "Lists the changes of all tiers since a sequence; a document that moved to another tier is no deletion.",
+            returns("TierChanges").parameters(&[TIER_CHANGES])),
     ]
 }
 

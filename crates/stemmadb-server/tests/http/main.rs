@@ -44,6 +44,7 @@ mod roles;
 mod slow;
 mod smuggling;
 mod spread;
+mod tiers;
 mod tls;
 mod tokens;
 mod topology;
