@@ -205,8 +205,8 @@ impl Tiers {
     /// Stores a definition, in place of another one of the database. Blocks.
     ///
     /// # Errors
-    /// 400 if it is not valid, or if a database can't be a tier; 404 if one does not exist; 409 if it is a tier already;
-    /// 503 if it can't be stored.
+    /// 400 if it is not valid, or if a database can't be a tier; 404 if one does not exist; 409 if it is a tier
+    /// already; 503 if it can't be stored.
     pub(crate) fn define(&self, name: &str, definition: TierDefinition, runtime: &Handle) -> Result<()> {
         definition.check(name)?;
         let mut by_name = self.by_name.write();

@@ -100,8 +100,8 @@ impl TieredDatabase {
         self.migrate_at(SystemTime::now(), &|| false)
     }
 
-    /// As [`TieredDatabase::migrate`], with another time in place of the current one; it ends early, after a batch, once
-    /// `is_stopped` says so.
+    /// As [`TieredDatabase::migrate`], with another time in place of the current one; it ends early, after a batch,
+    /// once `is_stopped` says so.
     ///
     /// # Errors
     /// Those of [`TieredDatabase::migrate`].
@@ -208,8 +208,8 @@ impl TieredDatabase {
         tier.peer.put_checkpoint(TIER_RECORD, &Value::Object(record.into_iter().collect()))
     }
 
-    /// Compares a tier with the hot tier, which is older than the tier knows it: it was restored from a backup. Copies of
-    /// documents that the hot tier has do not count; documents that it does not know get markers.
+    /// Compares a tier with the hot tier, which is older than the tier knows it: it was restored from a backup. Copies
+    /// of documents that the hot tier has do not count; documents that it does not know get markers.
     fn compare_all(&self, at: usize) -> Result<()> {
         let (hot, tier) = (self.inner.hot.snapshot()?, self.lower(at)?);
         let (mut copies, mut markers) = (Vec::new(), Vec::new());

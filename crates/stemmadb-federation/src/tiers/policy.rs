@@ -190,7 +190,7 @@ fn time(name: &str, value: &Value) -> Result<Duration> {
 fn time_text(time: Duration) -> Value {
     let seconds = time.as_secs();
     let units = [(86_400, 'd'), (3_600, 'h'), (60, 'm'), (1, 's')];
-    let (length, unit) = units.into_iter().find(|(length, _)| seconds % length == 0).unwrap_or((1, 's'));
+    let (length, unit) = units.into_iter().find(|(length, _)| seconds.is_multiple_of(*length)).unwrap_or((1, 's'));
     format!("{}{unit}", seconds / length).into()
 }
 
