@@ -99,7 +99,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-python nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-idle-jobs nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-python nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
@@ -192,9 +192,13 @@ nightly-kill-http kills="300":
 nightly-partition rounds="500":
     STEMMA_ROUNDS={{rounds}} STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network partition -- --nocapture
 
-# Replication on a simulated network; each seed determines all events.
+# Replication on a simulated network, with and without conflict rules; each seed determines all events.
 nightly-simulation seeds="100000":
-    STEMMA_SIMULATION_SEEDS={{seeds}} STEMMA_SIMULATION_SEED=$RANDOM cargo test -p stemmadb-server --lib simulation::nodes -- --nocapture
+    STEMMA_SIMULATION_SEEDS={{seeds}} STEMMA_SIMULATION_SEED=$RANDOM cargo test -p stemmadb-server --lib -- simulation::nodes simulation::conflict --nocapture
+
+# Replications that wait for changes: threads and processor time.
+nightly-idle-jobs jobs="10000":
+    STEMMA_JOBS={{jobs}} cargo test -p stemmadb-cli --test network idle_jobs -- --nocapture
 
 # Mixed load on a server, with its resource usage sampled into target/soak.md.
 nightly-soak seconds="3600":

@@ -10,6 +10,7 @@
 //! runtime     waiting for futures         foundation errors, bodies, memory: shared with the server
 //! ```
 
+mod changed;
 #[doc(hidden)]
 pub mod foundation;
 #[doc(hidden)]

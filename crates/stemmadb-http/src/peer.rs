@@ -77,7 +77,7 @@ pub struct HttpPeer<C = Network> {
     url: String,
     headers: Vec<(String, String)>,
     runtime: BlockingRuntime,
-    limits: PeerLimits,
+    pub(crate) limits: PeerLimits,
     /// Becomes true when the owner cancels all calls.
     cancelled: watch::Receiver<bool>,
     /// The last revision of each checkpoint document, which some servers require for an update.
@@ -96,7 +96,7 @@ pub struct PeerLimits {
 }
 
 /// A parsed JSON response, which holds its memory reservation until it is dropped.
-struct JsonResponse {
+pub(crate) struct JsonResponse {
     value: Value,
     _reservation: Arc<MemoryReservation>,
 }
@@ -178,7 +178,7 @@ fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
@@ -223,7 +223,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
         })
     }
 
-    async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
@@ -250,7 +250,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
     }
 
     /// Reads the JSON of a response.
-    async fn read_response(&self, response: Response<IncomingBody>) -> stemmadb::Result<JsonResponse> {
+    pub(crate) async fn read_response(&self, response: Response<IncomingBody>) -> stemmadb::Result<JsonResponse> {
         self.read_response_within(response, RESPONSE_BYTES_MAX).await
     }
 
@@ -790,6 +790,6 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
 }
 
 /// A position as text for a URL.
-fn sequence_text(position: &Value) -> String {
+pub(crate) fn sequence_text(position: &Value) -> String {
     position.as_str().map_or_else(|| position.to_json(), str::to_owned)
 }

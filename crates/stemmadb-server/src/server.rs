@@ -48,7 +48,7 @@ use crate::http::{
     RewrittenRequest, blocking, segments,
 };
 use crate::outbound::OutboundClient;
-use crate::replicator::{JobContext, Jobs, Topologies, follow};
+use crate::replicator::{ConflictRules, JOB_THREADS_MAX, JobContext, Jobs, Topologies, follow};
 use crate::routes::{RouteMatch, VirtualUse, find, openapi, virtual_use};
 use crate::script::{Scripts, WorkerCommand};
 use crate::servers::OtherServers;
@@ -159,7 +159,10 @@ impl Server {
         let scripts = Arc::new(Scripts::new(command, config.script_limits));
         let (stopping, stopped) = watch::channel(false);
         let memory = MemoryBudget::new(config.limits.bodies_bytes, config.limits.stall_timeout);
+        let conflict_rules = ConflictRules::new(directory.clone(), scripts.clone(), config.durability, stopped.clone());
         let jobs = Arc::new(Jobs::new(JobContext {
+            conflict_rules: Arc::new(conflict_rules),
+            threads: Semaphore::new(JOB_THREADS_MAX),
             directory: directory.clone(),
             scripts: scripts.clone(),
             outbound: outbound.clone(),
@@ -219,6 +222,7 @@ impl Server {
         tokio::spawn(follow(state.jobs.clone()));
         let (loaded, runtime) = (state.clone(), tokio::runtime::Handle::current());
         blocking(move || {
+            loaded.jobs.conflict_rules().start()?;
             loaded.topologies.start()?;
             loaded.servers.load()?;
             loaded.federations.load()?;

@@ -113,9 +113,10 @@ pub mod messages {
 pub mod replication {
     pub use crate::document::REPLICATION_FIELDS;
     pub use crate::replicate::{
-        BackgroundReplication, ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, Replication,
-        ReplicationEvent, ReplicationScope, ReplicationState, ReplicationStats, ReplicationStatus, Retry,
-        RunningReplication, RunningTopology, Topology, TopologyEdge, Transfer, TransferFile, WriteOutcome,
+        BackgroundReplication, ChangesPage, Conflict, ConflictFunction, ConflictRule, ContentOpener, DocumentLeaves,
+        MissingRevisions, Peer, Replication, ReplicationEvent, ReplicationScope, ReplicationState, ReplicationStats,
+        ReplicationStatus, ResolvedConflicts, Retry, RunningReplication, RunningTopology, Topology, TopologyEdge,
+        Transfer, TransferFile, WriteOutcome,
     };
 }
 

@@ -79,7 +79,7 @@ impl Stream {
 }
 
 /// The processor time of a process, from `/proc`.
-fn processor_time(pid: u32) -> Duration {
+pub(crate) fn processor_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();

@@ -12,6 +12,7 @@ mod flood;
 mod full_disk;
 mod history;
 mod hostile;
+mod idle_jobs;
 mod kill;
 mod linear;
 mod many_databases;

@@ -1,10 +1,11 @@
 //! Routes that write many documents or compare their revisions: `_bulk_docs`, `_revs_diff`, `_missing_revs`.
 
 use hyper::StatusCode;
+use hyper::header::HeaderName;
 use serde::Serialize;
 use stemmadb::{Missing, Object, Revision, Value};
 
-use super::document::{write_options, written_status};
+use super::document::{target_wait, wait_for_targets, write_options, written_status};
 use super::tiers::bring_all_back;
 use crate::app::Call;
 use crate::documents::{BulkRequest, VisibleBranches, parse_revision, visible_branches};
@@ -24,17 +25,28 @@ enum BulkRow<'a> {
 /// The memory of a group of documents and of all response rows, as a multiple of the request's length.
 const MEMORY_FACTOR: usize = 3;
 
+/// The header with the targets that a write of several documents waited for.
+const WAITED: HeaderName = HeaderName::from_static("x-stemma-waited");
+
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
     let tiers = call.state.tiers.get(call.parameter("db")?)?;
     let mut databases = call.open_databases().await?;
     let mut options = write_options(&call)?;
+    let waiting = databases.only().cloned();
+    let wait = match &waiting {
+        Some(served) => target_wait(&call, served.name()).await?,
+        None if call.query.text("wait_for").is_some() => {
+            return Err(Failure::bad_request("a virtual database has no targets to `wait_for`"));
+        }
+        None => None,
+    };
     let text = call.json_text().await?;
     if databases.only().is_some_and(|served| !served.takes_writes()) && has_only_deletions(&text) {
         databases = Databases::one(call.open_to_free_space().await?);
     }
     call.reservation.grow(text.len().saturating_mul(MEMORY_FACTOR)).await?;
-    let status = written_status(&call);
+    let mut status = written_status(&call);
     let stall_timeout = call.state.config.limits.stall_timeout;
     // The response rows, one part per group.
     let parts = blocking(move || {
@@ -60,14 +72,29 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
         Ok(parts)
     })
     .await?;
-    streamed(status, "application/json", stall_timeout, move |mut out| async move {
+    let waited = match &waiting {
+        Some(served) => wait_for_targets(wait, served).await?,
+        None => None,
+    };
+    if waited.as_ref().is_some_and(|waited| !waited.is_complete) {
+        status = StatusCode::ACCEPTED;
+    }
+    let response = streamed(status, "application/json", stall_timeout, move |mut out| async move {
         for part in parts {
             out.buffer.extend_from_slice(&part);
             out.flush_if_full().await;
         }
         Ok(())
+    });
+    let response = response.await?;
+    // The response is an array of rows.
+    Ok(match waited {
+        Some(waited) => {
+            let waited = serde_json::to_string(&waited).map_err(|error| Failure::internal(error.to_string()))?;
+            response.with(WAITED, &waited)
+        }
+        None => response,
     })
-    .await
 }
 
 /// Whether a request deletes documents and does nothing else.

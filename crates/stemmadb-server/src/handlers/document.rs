@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{ETAG, LOCATION};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
-use stemmadb::{Durability, Revision, Snapshot, Value};
+use stemmadb::{Durability, Revision, Sequence, Snapshot, Value};
 
 use super::tiers;
 use crate::app::Call;
@@ -20,6 +20,7 @@ use crate::documents::{
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
+use crate::replicator::{Acknowledgements, TargetWait};
 use crate::writes::{WriteOptions, check_local_writer, new_document_id, run_write, write_one};
 
 /// The document id in the path.
@@ -246,14 +247,41 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
 
 async fn write_document(call: &Call, served: Arc<ServedDatabase>, document: IncomingDocument) -> Result<HttpResponse> {
     let options = write_options(call)?;
+    let wait = target_wait(call, served.name()).await?;
     let database = served.name().to_owned();
+    let written = served.clone();
     // Storing attachments may take long, and the functions of design documents are compiled.
     let is_design = document.id.as_deref().is_some_and(|id| id.starts_with("_design/"));
     let (id, revision) = match document.files.is_empty() && !is_design {
         true => run_write(&served, move |served| write_one(served, document, &options)).await?,
         false => blocking(move || write_one(&served, document, &options)).await?,
     };
-    written_response(call, written_status(call), &database, &id, &revision)
+    let waited = wait_for_targets(wait, &written).await?;
+    written_response_after(call, written_status(call), &database, &id, &revision, waited)
+}
+
+/// The targets that the request waits for, if it has the parameter `wait_for`.
+///
+/// # Errors
+/// 400 if there are no such targets.
+pub(super) async fn target_wait(call: &Call, database: &str) -> Result<Option<TargetWait>> {
+    let Some(wait_for) = call.query.text("wait_for").map(str::to_owned) else { return Ok(None) };
+    let (timeout, state, database) = (call.query.number("wait_timeout")?, call.state.clone(), database.to_owned());
+    blocking(move || TargetWait::new(&state.topologies, &state.jobs, &database, &wait_for, timeout).map(Some)).await
+}
+
+/// Waits until the targets have what was written.
+pub(super) async fn wait_for_targets(
+    wait: Option<TargetWait>,
+    served: &Arc<ServedDatabase>,
+) -> Result<Option<Acknowledgements>> {
+    let Some(wait) = wait else { return Ok(None) };
+    let served = served.clone();
+    let newest = blocking(move || {
+        let newest = served.database().changes(Sequence::ZERO)?.descending(true).limit(1).run().next();
+        Ok(newest.transpose()?.map_or(Sequence::ZERO, |change| change.sequence))
+    });
+    Ok(Some(wait.wait(newest.await?).await))
 }
 
 /// The response to a successful write.
@@ -264,10 +292,28 @@ pub(super) fn written_response(
     id: &str,
     revision: &str,
 ) -> Result<HttpResponse> {
+    written_response_after(call, status, database, id, revision, None)
+}
+
+/// The response to a successful write that may have waited for targets: 202 if some did not confirm it in time.
+fn written_response_after(
+    call: &Call,
+    status: StatusCode,
+    database: &str,
+    id: &str,
+    revision: &str,
+    waited: Option<Acknowledgements>,
+) -> Result<HttpResponse> {
     let mut text = b"{\"ok\":true,\"id\":".to_vec();
     write_string(&mut text, id);
     text.extend_from_slice(b",\"rev\":");
     write_string(&mut text, revision);
+    let mut status = status;
+    if let Some(waited) = waited {
+        text.extend_from_slice(b",\"waited\":");
+        serde_json::to_writer(&mut text, &waited).map_err(|error| Failure::internal(error.to_string()))?;
+        status = if waited.is_complete { status } else { StatusCode::ACCEPTED };
+    }
     text.extend_from_slice(b"}\n");
     let answer = HttpResponse::text(status, "application/json", text).with(ETAG, &format!("\"{revision}\""));
     if status != StatusCode::CREATED {
@@ -315,6 +361,7 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let parent = tiers::bring_back(&call, &id, parent_revision(&call, None)?).await?;
     let options = write_options(&call)?;
     let status = if written_status(&call) == StatusCode::ACCEPTED { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let wait = target_wait(&call, served.name()).await?;
     let (database, restriction) = (served.name().to_owned(), call.restriction.clone());
     let deleting = run_write(&served, move |served| {
         // Check first that the document exists: deleting a missing document is 404, not 409.
@@ -334,7 +381,8 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
         write_one(served, document, &options)
     });
     let (id, revision) = deleting.await?;
-    written_response(&call, status, &database, &id, &revision)
+    let waited = wait_for_targets(wait, &served).await?;
+    written_response_after(&call, status, &database, &id, &revision, waited)
 }
 
 /// `COPY /{db}/{doc}`

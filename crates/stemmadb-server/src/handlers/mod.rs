@@ -8,6 +8,7 @@ pub(crate) mod backup;
 pub(crate) mod bulk;
 pub(crate) mod bulk_get;
 pub(crate) mod changes;
+pub(crate) mod conflict_rule;
 pub(crate) mod console;
 pub(crate) mod dashboard;
 pub(crate) mod database;

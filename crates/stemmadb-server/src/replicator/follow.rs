@@ -55,10 +55,7 @@ async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
             changed = published.changed() => if changed.is_err() { return Ok(()) },
             changed = databases.changed() => {
                 if changed.is_err() || !jobs.context.directory.contains(REPLICATOR_DATABASE) {
-                    let all = jobs.all();
-                    all.iter().filter(|job| matches!(job.owner, JobOwner::Document(_))).for_each(|job| {
-                        jobs.cancel(&job.id);
-                    });
+                    jobs.cancel_document_jobs(None);
                     return Ok(());
                 }
             }
@@ -71,7 +68,7 @@ async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
 /// requests.
 async fn apply_change(jobs: &Arc<Jobs>, served: &Arc<ServedDatabase>, change: Change) -> Result<()> {
     let id = change.id.as_str().to_owned();
-    jobs.cancel_document_job(&id);
+    jobs.cancel_document_jobs(Some(&id));
     let Some(document) = change.document.filter(|_| !change.deleted) else { return Ok(()) };
     let revision = change.revision.to_string();
     if ReplicationState::load_for_revision(served, &id, &revision)?.is_some() {

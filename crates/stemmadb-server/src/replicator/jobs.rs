@@ -1,21 +1,24 @@
-//! Replication jobs: each runs on its own thread and is retried with exponential backoff.
+//! Replication jobs: each is a task, which has a thread while it copies, and none while it waits for changes or for the
+//! next attempt after a failure, with exponential backoff.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hyper::Method;
 use parking_lot::Mutex;
-use stemmadb::replication::Peer;
-use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats, Value};
+use stemmadb::replication::{Peer, RunningReplication};
+use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats, Sequence, Value};
 use stemmadb_http::runtime::BlockingRuntime;
 use stemmadb_http::{HttpPeer, library_error};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, oneshot, watch};
 
-use super::local::LocalPeer;
-use super::peer_limits;
+use super::conflicts::ConflictRules;
+use super::local::{LocalPeer, document_changes};
 use super::request::{Endpoint, ReplicationRequest};
+use super::{STALL_TIMEOUT, peer_limits};
 use crate::auth::User;
 use crate::design::WriteValidator;
 use crate::directory::Directory;
@@ -29,8 +32,10 @@ use crate::writes::WriteOptions;
 const WAIT: Duration = Duration::from_secs(30);
 /// The number of events kept per job.
 const HISTORY_COUNT: usize = 20;
-/// The maximum number of jobs at the same time; each has a thread.
-const JOBS_MAX: usize = 500;
+/// The maximum number of jobs at the same time. One that waits for changes takes a few kilobytes.
+const JOBS_MAX: usize = 20_000;
+/// The most threads of jobs, each of which copies.
+pub(crate) const JOB_THREADS_MAX: usize = 256;
 
 /// The origin of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +68,8 @@ pub(crate) struct JobStatus {
     pub(crate) state: &'static str,
     pub(crate) error: Option<String>,
     pub(crate) error_count: u64,
+    /// Why a database did not get the conflict rule.
+    pub(crate) rule_error: Option<String>,
     /// The time of the next attempt, in seconds since 1970, while the job waits for it.
     pub(crate) retry_at: Option<u64>,
     /// Whether the target had everything when this was last checked, and the job waits for changes.
@@ -121,6 +128,8 @@ pub(crate) struct Job {
     status: Mutex<JobStatus>,
     cancellation: Cancellation,
     cancelled: watch::Sender<bool>,
+    /// The sequence of a local source up to which the target has everything durably.
+    confirmed: watch::Sender<Sequence>,
     ended: watch::Sender<bool>,
 }
 
@@ -129,11 +138,14 @@ pub(crate) struct JobContext {
     pub(crate) directory: Arc<Directory>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) outbound: Arc<OutboundClient>,
+    pub(crate) conflict_rules: Arc<ConflictRules>,
     /// The memory budget of bodies, which responses of other servers are charged to as well.
     pub(crate) memory: Arc<MemoryBudget>,
     /// The largest JSON body, in bytes.
     pub(crate) body_bytes_max: usize,
     pub(crate) durability: Durability,
+    /// Permits for threads of jobs.
+    pub(crate) threads: Semaphore,
     pub(crate) retry_wait: Duration,
     pub(crate) retry_wait_max: Duration,
     /// Becomes true when the server stops.
@@ -162,6 +174,7 @@ impl Job {
             status: Mutex::new(status),
             cancellation: Cancellation::new(),
             cancelled: watch::channel(false).0,
+            confirmed: watch::channel(Sequence::ZERO).0,
             ended: watch::channel(false).0,
         }
     }
@@ -171,6 +184,11 @@ impl Job {
         self.status.lock().clone()
     }
 
+    /// A receiver of the sequence of a local source up to which the target has everything durably.
+    pub(super) fn confirmed(&self) -> watch::Receiver<Sequence> {
+        self.confirmed.subscribe()
+    }
+
     /// Waits until the job has ended.
     pub(crate) async fn ended(&self) -> JobStatus {
         let mut ended = self.ended.subscribe();
@@ -178,16 +196,37 @@ impl Job {
         self.status()
     }
 
-    /// Runs `work` and marks the job as ended, even if `work` panics, so that waiting tasks are always woken.
-    fn run_to_end(&self, work: impl FnOnce()) {
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            let mut status = self.status.lock();
-            status.state = "failed";
-            let reason = "the replication panicked: the server's stderr shows where";
-            status.error = Some(reason.to_owned());
-            status.record("crashed", Some(reason.to_owned()));
-        }
-        self.ended.send_replace(true);
+    fn begin_attempt(&self) {
+        let mut status = self.status.lock();
+        status.record("started", None);
+        status.state = "running";
+        status.retry_at = None;
+        // Until the attempt knows better, as much is pending as before.
+        let pending_count = status.done.pending_count;
+        status.done = ReplicationStats { pending_count, ..ReplicationStats::default() };
+    }
+
+    /// Records that the target has everything, or that it may lack what changed from now on.
+    fn set_caught_up(&self, is_caught_up: bool) {
+        let mut status = self.status.lock();
+        status.is_caught_up = is_caught_up;
+        status.caught_up_at = Some(now());
+    }
+
+    /// Records a failure; returns whether the job ends with it, instead of trying again after `pause`.
+    fn fails_for_good(&self, error: &stemmadb::Error, pause: Duration) -> bool {
+        tracing::warn!(target: "stemma::replicator", job = self.id, "a replication failed: {}", error.message());
+        let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
+        let is_over = error.kind() == ErrorKind::Internal
+            || (!self.request.continuous && (self.owner == JobOwner::Request || is_hopeless));
+        let reason = error_text(error);
+        let mut status = self.status.lock();
+        status.error = Some(reason.clone());
+        status.error_count += 1;
+        status.state = if is_over { "failed" } else { "crashing" };
+        status.record("crashed", Some(reason));
+        status.retry_at = (!is_over).then(|| status.history[0].time + pause.as_secs());
+        is_over
     }
 
     fn cancel(&self) {
@@ -210,6 +249,11 @@ impl Jobs {
         Jobs { context: Arc::new(context), by_id: Mutex::default() }
     }
 
+    /// The conflict rules of the server's databases.
+    pub(crate) fn conflict_rules(&self) -> &Arc<ConflictRules> {
+        &self.context.conflict_rules
+    }
+
     /// Starts a replication, or returns the job that already runs it.
     ///
     /// # Errors
@@ -223,16 +267,15 @@ impl Jobs {
         if let Some(existing) = jobs.get(&job.id).filter(|existing| !*existing.ended.borrow()) {
             return Ok(existing.clone());
         }
-        jobs.retain(|_, job| !*job.ended.borrow() || job.owner != JobOwner::Request);
+        // The requests of clients that ended; not at each start, because there may be many jobs.
+        if job.owner == JobOwner::Request || jobs.len() >= JOBS_MAX {
+            jobs.retain(|_, job| !*job.ended.borrow() || job.owner != JobOwner::Request);
+        }
         if jobs.len() >= JOBS_MAX {
             let reason = format!("there are {JOBS_MAX} replications already");
             return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
         }
-        let (context, running_job, runtime) = (self.context.clone(), job.clone(), server_runtime());
-        let thread = std::thread::Builder::new().name(format!("replicate-{}", &job.id[..8]));
-        thread
-            .spawn(move || running_job.run_to_end(|| drive(&context, &running_job, &runtime)))
-            .map_err(|error| Failure::internal(format!("a replication has no thread: {error}")))?;
+        server_runtime().spawn(drive(self.context.clone(), job.clone()));
         jobs.insert(job.id.clone(), job.clone());
         Ok(job)
     }
@@ -246,13 +289,23 @@ impl Jobs {
         })
     }
 
-    /// Cancels the job that a document of `_replicator` requested.
-    pub(super) fn cancel_document_job(&self, document: &str) {
-        let owner = JobOwner::Document(document.to_owned());
-        let owned = self.all().into_iter().filter(|job| job.owner == owner);
-        owned.for_each(|job| {
-            self.cancel(&job.id);
-        });
+    /// Cancels the jobs that documents of `_replicator` requested: one of them, or all.
+    pub(super) fn cancel_document_jobs(&self, document: Option<&str>) {
+        let is_owned = |job: &Job| match (&job.owner, document) {
+            (JobOwner::Document(id), Some(document)) => id == document,
+            (JobOwner::Document(_), None) => true,
+            _ => false,
+        };
+        let cancelled: Vec<Arc<Job>> = {
+            let mut jobs = self.by_id.lock();
+            jobs.extract_if(.., |_, job| is_owned(job)).map(|(_, job)| job).collect()
+        };
+        cancelled.iter().for_each(|job| job.cancel());
+    }
+
+    /// The job that runs a replication for this owner, if there is one.
+    pub(super) fn find(&self, request: &ReplicationRequest, owner: &JobOwner) -> Option<Arc<Job>> {
+        self.by_id.lock().get(&owner.job_id(request)).filter(|job| job.request == *request).cloned()
     }
 
     /// Returns the number of jobs in each state.
@@ -280,20 +333,37 @@ impl Jobs {
     }
 }
 
-/// Runs a job to its end.
-fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
-    let mut pause = context.retry_wait;
+/// Runs a job to its end. It has a thread only while it copies.
+async fn drive(context: Arc<JobContext>, job: Arc<Job>) {
+    let (mut pause, mut active) = (context.retry_wait, None);
+    let mut cancelled = job.cancelled.subscribe();
     loop {
-        job.record("started");
-        {
-            let mut status = job.status.lock();
-            status.state = "running";
-            status.retry_at = None;
-            // Until the attempt knows better, as much is pending as before.
-            let pending_count = status.done.pending_count;
-            status.done = ReplicationStats { pending_count, ..ReplicationStats::default() };
+        let is_new_attempt = active.is_none();
+        if is_new_attempt {
+            job.begin_attempt();
         }
-        let ended = attempt(context, job, runtime);
+        let caught_up = on_thread(&context, &job, active.take()).await;
+        let ended = match caught_up {
+            Ok(_) if !job.request.continuous => Ok(()),
+            Ok(caught_up) => {
+                job.set_caught_up(true);
+                let waited = tokio::select! {
+                    waited = caught_up.wait() => waited,
+                    _ = cancelled.wait_for(|cancelled| *cancelled) => {
+                        Err(stemmadb::Error::stopped("the replication was cancelled"))
+                    }
+                };
+                job.set_caught_up(false);
+                match waited {
+                    Ok(()) => {
+                        active = Some(caught_up);
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        };
         // After an attempt that made progress the backoff starts over: this is a new failure, not a repeated one.
         if job.status.lock().made_progress() {
             pause = context.retry_wait;
@@ -308,28 +378,42 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
             job.record("cancelled");
             break;
         }
-        tracing::warn!(target: "stemma::replicator", job = job.id, "a replication failed: {}", error.message());
-        let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
-        let is_over = !job.request.continuous && (job.owner == JobOwner::Request || is_hopeless);
-        let reason = error_text(&error);
-        {
-            let mut status = job.status.lock();
-            status.error = Some(reason.clone());
-            status.error_count += 1;
-            status.state = if is_over { "failed" } else { "crashing" };
-            status.record("crashed", Some(reason));
-            status.retry_at = (!is_over).then(|| status.history[0].time + pause.as_secs());
-        }
-        if is_over {
+        if job.fails_for_good(&error, pause) {
             break;
         }
-        let mut cancelled = job.cancelled.subscribe();
         // Cancelling the job interrupts the pause.
-        runtime.block_on(async {
-            tokio::time::timeout(pause, cancelled.wait_for(|cancelled| *cancelled)).await.ok().map(|_| ())
-        });
+        tokio::time::timeout(pause, cancelled.wait_for(|cancelled| *cancelled)).await.ok();
         pause = (pause * 2).min(context.retry_wait_max);
     }
+    job.ended.send_replace(true);
+}
+
+/// Catches up on a thread of its own, once one of the permitted threads is free.
+async fn on_thread(
+    context: &Arc<JobContext>,
+    job: &Arc<Job>,
+    active: Option<ActiveReplication>,
+) -> stemmadb::Result<ActiveReplication> {
+    let mut cancelled = job.cancelled.subscribe();
+    let _permit = tokio::select! {
+        permit = context.threads.acquire() => permit.ok(),
+        _ = cancelled.wait_for(|cancelled| *cancelled) => {
+            return Err(stemmadb::Error::stopped("the replication was cancelled"));
+        }
+    };
+    let (sender, caught_up) = oneshot::channel();
+    let (context, running_job, runtime) = (context.clone(), job.clone(), Handle::current());
+    let thread = std::thread::Builder::new().name(format!("replicate-{}", &job.id[..8]));
+    let spawned = thread.spawn(move || {
+        let _entered = runtime.enter();
+        let work = || catch_up(&context, &running_job, &runtime, active);
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+            Err(stemmadb::Error::internal("the replication panicked: the server's stderr shows where"))
+        });
+        sender.send(result).ok();
+    });
+    spawned.map_err(|error| stemmadb::Error::unavailable(format!("a replication has no thread: {error}")))?;
+    caught_up.await.unwrap_or_else(|_| Err(stemmadb::Error::internal("a replication's thread ended")))
 }
 
 /// The error of a failed replication. Clients recognize a missing database by its beginning.
@@ -338,74 +422,153 @@ fn error_text(error: &stemmadb::Error) -> String {
     format!("{}{}", if is_missing_database { "db_not_found: " } else { "" }, error.message())
 }
 
-/// Replicates once, or, if the replication is continuous, until something fails.
-fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Result<()> {
-    let request = &job.request;
-    let source = peer(context, job, runtime, &request.source, false)?;
-    let target = peer(context, job, runtime, &request.target, request.create_target)?;
-    let mut replication =
-        Replication::new(&*source, &*target).only(request.selection.clone()).cancelled_by(&job.cancellation);
-    if let Some(since) = &request.since {
-        replication = replication.since(since.clone());
+/// A replication that has read its checkpoints, and waits for changes of its source between two runs.
+struct ActiveReplication {
+    running: RunningReplication<'static>,
+    source: Side,
+}
+
+/// A database that is replicated.
+#[derive(Clone)]
+enum Side {
+    Local(Arc<LocalPeer>),
+    Remote(Arc<HttpPeer>),
+}
+
+impl Side {
+    fn peer(&self) -> Arc<dyn Peer> {
+        match self {
+            Side::Local(local) => local.clone(),
+            Side::Remote(remote) => remote.clone(),
+        }
     }
-    if let Some(count) = request.batch_count {
-        replication = replication.batch(count);
+}
+
+impl ActiveReplication {
+    /// Reads the checkpoints. Blocks.
+    fn begin(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Result<Self> {
+        let request = &job.request;
+        let source = open_side(context, job, runtime, &request.source, false)?;
+        let target = open_side(context, job, runtime, &request.target, request.create_target)?;
+        set_conflict_rules(context, job, runtime)?;
+        let mut replication = Replication::shared(source.peer(), target.peer())
+            .only(request.selection.clone())
+            .cancelled_by(&job.cancellation);
+        if let Some(since) = &request.since {
+            replication = replication.since(since.clone());
+        }
+        if let Some(count) = request.batch_count {
+            replication = replication.batch(count);
+        }
+        let running = replication.begin()?;
+        let (id, start_position) = (running.session_id().to_owned(), running.position().cloned());
+        let started = now();
+        job.status.lock().session = ReplicationSession { id, started, ended: started, start_position };
+        Ok(ActiveReplication { running, source })
     }
-    let mut running = replication.begin()?;
-    let (id, start_position) = (running.session_id().to_owned(), running.position().cloned());
-    let started = now();
-    job.status.lock().session = ReplicationSession { id, started, ended: started, start_position };
-    loop {
-        let show = |stats: &ReplicationStats| {
-            let mut status = job.status.lock();
-            (status.done, status.session.ended) = (stats.clone(), now());
-        };
-        let caught_up = running.catch_up_showing(show).map(|_| ());
-        {
-            let mut status = job.status.lock();
-            let pending_count = running.stats().pending_count.or(status.done.pending_count);
-            status.done = ReplicationStats { pending_count, ..running.stats().clone() };
-            status.session.ended = now();
-            if caught_up.is_ok() {
-                status.error = None;
+
+    /// Waits until the source may have changes. Holds no thread.
+    async fn wait(&self) -> stemmadb::Result<()> {
+        match &self.source {
+            Side::Local(local) => local.changed().await,
+            Side::Remote(remote) => match self.running.position() {
+                Some(position) => remote.changed(position, WAIT).await,
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// Begins, or goes on, and copies everything that the target lacks. Blocks.
+fn catch_up(
+    context: &JobContext,
+    job: &Arc<Job>,
+    runtime: &Handle,
+    active: Option<ActiveReplication>,
+) -> stemmadb::Result<ActiveReplication> {
+    let mut active = match active {
+        Some(active) => active,
+        None => ActiveReplication::begin(context, job, runtime)?,
+    };
+    let show = |stats: &ReplicationStats| {
+        let mut status = job.status.lock();
+        (status.done, status.session.ended) = (stats.clone(), now());
+    };
+    let caught_up = active.running.catch_up_showing(show).map(|_| ());
+    {
+        let mut status = job.status.lock();
+        let stats = active.running.stats();
+        let pending_count = stats.pending_count.or(status.done.pending_count);
+        status.done = ReplicationStats { pending_count, ..stats.clone() };
+        status.session.ended = now();
+        if caught_up.is_ok() {
+            status.error = None;
+        }
+    }
+    caught_up?;
+    if let (Side::Local(_), Some(position)) = (&active.source, active.running.position().and_then(Value::as_u64)) {
+        job.confirmed.send_replace(Sequence::new(position));
+    }
+    Ok(active)
+}
+
+/// Gives both databases the conflict rule of the request. A server that has no conflict rules is named in the status;
+/// the rule is then applied by the other database, whose results are replicated.
+///
+/// # Errors
+/// Those that may pass.
+fn set_conflict_rules(context: &JobContext, job: &Job, runtime: &Handle) -> stemmadb::Result<()> {
+    let Some(definition) = &job.request.conflicts else { return Ok(()) };
+    let mut refused = None;
+    for endpoint in [&job.request.source, &job.request.target] {
+        let set = match endpoint {
+            Endpoint::Local(name) => runtime
+                .block_on(context.directory.open_database(name))
+                .and_then(|served| context.conflict_rules.define(&served, definition.clone()))
+                .map_err(|failure| library_error(&failure)),
+            Endpoint::Remote { .. } => {
+                let body = Value::from_serialize(&definition.shown())?;
+                let remote = remote_peer(context, job, runtime, endpoint)?;
+                remote.request(Method::PUT, "/_conflict_rule", Some(&body), STALL_TIMEOUT).map(drop)
             }
+        };
+        match set {
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
+            Err(error) => {
+                refused = Some(format!("{} has no conflict rule: {}", endpoint.display_name(), error.message()));
+            }
+            Ok(()) => {}
         }
-        caught_up?;
-        if !request.continuous {
-            return Ok(());
-        }
-        set_caught_up(job, true);
-        let waited = running.wait(WAIT);
-        set_caught_up(job, false);
-        waited?;
     }
+    job.status.lock().rule_error = refused;
+    Ok(())
 }
 
-/// Records that the target has everything, or that it may lack what changed from now on.
-fn set_caught_up(job: &Job, is_caught_up: bool) {
-    let mut status = job.status.lock();
-    status.is_caught_up = is_caught_up;
-    status.caught_up_at = Some(now());
+/// A database on another server as a peer.
+fn remote_peer(context: &JobContext, job: &Job, runtime: &Handle, endpoint: &Endpoint) -> stemmadb::Result<HttpPeer> {
+    let Endpoint::Remote { url, headers } = endpoint else {
+        return Err(stemmadb::Error::internal("a local database is no remote peer"));
+    };
+    let (client, runtime) = (context.outbound.client.clone(), BlockingRuntime::Threaded(runtime.clone()));
+    let limits = peer_limits(context.body_bytes_max, context.memory.clone());
+    Ok(HttpPeer::with_client(client, url.clone(), headers.clone(), runtime, limits, job.cancelled.subscribe()))
 }
 
-/// Opens one side of the replication as a peer.
-fn peer(
+/// Opens one side of the replication. Blocks.
+fn open_side(
     context: &JobContext,
     job: &Job,
     runtime: &Handle,
     endpoint: &Endpoint,
     create: bool,
-) -> stemmadb::Result<Arc<dyn Peer>> {
+) -> stemmadb::Result<Side> {
     match endpoint {
-        Endpoint::Remote { url, headers } => {
-            let cancelled = job.cancelled.subscribe();
-            let (client, runtime) = (context.outbound.client.clone(), BlockingRuntime::Threaded(runtime.clone()));
-            let limits = peer_limits(context.body_bytes_max, context.memory.clone());
-            let remote = HttpPeer::with_client(client, url.clone(), headers.clone(), runtime, limits, cancelled);
+        Endpoint::Remote { .. } => {
+            let remote = remote_peer(context, job, runtime, endpoint)?;
             if create {
                 remote.create()?;
             }
-            Ok(Arc::new(remote) as Arc<dyn Peer>)
+            Ok(Side::Remote(Arc::new(remote)))
         }
         Endpoint::Local(name) => {
             let opened = runtime.block_on(async {
@@ -418,9 +581,9 @@ fn peer(
             let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
             let validator = WriteValidator { user, scripts: context.scripts.clone(), restriction: None };
             let options = WriteOptions { validator, new_edits: false, durability: context.durability };
-            let published = Mutex::new(served.published());
+            let published = Mutex::new(document_changes(&served));
             let (runtime, cancelled) = (BlockingRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());
-            Ok(Arc::new(LocalPeer { served, options, runtime, cancelled, published }))
+            Ok(Side::Local(Arc::new(LocalPeer { served, options, runtime, cancelled, published })))
         }
     }
 }
@@ -432,11 +595,11 @@ mod tests {
     /// Regression test: a client that waited for a panicked job used to wait forever.
     #[test]
     fn panicked_job_has_ended_and_failed() {
-        let body = stemmadb::Value::parse(r#"{"source": "db", "target": "copy"}"#).unwrap();
+        let body = stemmadb::Value::parse(r#"{"source": "db", "target": "copy", "continuous": true}"#).unwrap();
         let job = Job::new(ReplicationRequest::parse(&body).unwrap(), JobOwner::Request);
-        job.run_to_end(|| panic!("a bug"));
+        let error = stemmadb::Error::internal("the replication panicked: the server's stderr shows where");
+        assert!(job.fails_for_good(&error, Duration::ZERO));
         let status = job.status();
-        assert!(*job.ended.borrow());
         assert_eq!((status.state, status.history[0].what), ("failed", "crashed"));
         assert!(status.error.is_some_and(|error| error.contains("panicked")));
     }

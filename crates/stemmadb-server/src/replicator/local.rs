@@ -1,7 +1,7 @@
 //! A database of this server as a replication peer. Writes take the same path as clients' writes, so its validation
 //! functions apply.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
+use crate::http::{blocking, server_runtime};
 use crate::writes::{WriteOptions, write};
 
 /// A database of this server as a replication peer.
@@ -24,12 +25,60 @@ pub(super) struct LocalPeer {
     pub(super) runtime: BlockingRuntime,
     /// Becomes true when the job is cancelled.
     pub(super) cancelled: watch::Receiver<bool>,
-    /// The published sequence that was last seen. Checkpoints are published too, so `wait` reacts to notifications, not
-    /// to sequence numbers.
+    /// The sequence that was last seen, of [`document_changes`]. The waits react to notifications, not to sequence
+    /// numbers, because checkpoints have sequences, too.
     pub(super) published: Mutex<watch::Receiver<Sequence>>,
 }
 
+/// The newest sequence of a document, computed once for all replications from a database: a checkpoint that one of them
+/// writes wakes no other.
+#[derive(Default)]
+struct DocumentChanges(Mutex<Option<watch::Receiver<Sequence>>>);
+
+/// A receiver of the newest sequence of a document of a database, which ends when the database is closed. It may be
+/// late, and is never early.
+pub(super) fn document_changes(served: &Arc<ServedDatabase>) -> watch::Receiver<Sequence> {
+    let shared = served.extension::<DocumentChanges>();
+    let mut receiver = shared.0.lock();
+    if let Some(receiver) = receiver.as_ref().filter(|receiver| receiver.has_changed().is_ok()) {
+        return receiver.clone();
+    }
+    // Subscribed before the sequence is read.
+    let mut published = served.published();
+    published.borrow_and_update();
+    let (sender, new_receiver) = watch::channel(served.database().sequence());
+    *receiver = Some(new_receiver.clone());
+    server_runtime().spawn(follow_documents(Arc::downgrade(served), published, sender));
+    new_receiver
+}
+
+async fn follow_documents(
+    served: Weak<ServedDatabase>,
+    mut published: watch::Receiver<Sequence>,
+    sender: watch::Sender<Sequence>,
+) {
+    while published.changed().await.is_ok() {
+        let (Some(served), since) = (served.upgrade(), *sender.borrow()) else { return };
+        let newest = blocking(move || {
+            let changes = served.database().changes(since)?;
+            Ok((changes.count_up_to(1)? > 0).then(|| changes.last_sequence()))
+        });
+        match newest.await {
+            Ok(None) => {}
+            Ok(Some(newest)) => drop(sender.send_replace(newest)),
+            // A replication that reads reports the error.
+            Err(_) => drop(sender.send_replace(since)),
+        }
+    }
+}
+
 impl LocalPeer {
+    /// Waits until a document may have changed since `changes` was called. Holds no thread.
+    pub(super) async fn changed(&self) -> stemmadb::Result<()> {
+        let mut published = self.published.lock().clone();
+        published.changed().await.map_err(|_| Error::closed("the database is closed"))
+    }
+
     /// Converts a transferred document into a write. Returns `None` if one of its files no longer exists at the source.
     fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Option<IncomingDocument>> {
         let Transfer { id, revisions, deleted, mut body, files, .. } = transfer;

@@ -1,11 +1,14 @@
 //! The replicator: runs replications between databases of this server and of other servers, once or continuously.
 //!
 //! The library implements the replication protocol between two peers, and the crate `stemmadb-http` the peers over
-//! HTTP. This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the
-//! library blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is
+//! HTTP. This module provides the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread while it
+//! copies, because the library blocks, and none while it waits. Failed jobs are retried with exponential backoff, and
+//! conflict rules are applied ([`conflicts`]). The state of a document of `_replicator` is
 //! stored beside it ([`ReplicationState`]). [`Topologies`] run several replications together. All blocking waits go
 //! through a [`BlockingRuntime`], so that tests can run everything on one thread over a simulated network.
 
+mod acknowledgements;
+mod conflicts;
 mod follow;
 mod jobs;
 mod local;
@@ -29,8 +32,10 @@ use crate::config::{Limits, Replicator};
 use crate::error::{Failure, Result};
 use crate::http::MemoryBudget;
 use crate::outbound::OutboundClient;
+pub(crate) use acknowledgements::{Acknowledgements, TargetWait};
+pub(crate) use conflicts::{ConflictDefinition, ConflictRules};
 pub(crate) use follow::follow;
-pub(crate) use jobs::{Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
+pub(crate) use jobs::{JOB_THREADS_MAX, Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
 use request::Endpoint;
 pub(crate) use request::ReplicationRequest;
 pub(crate) use topologies::{Topologies, TopologyDefinition};

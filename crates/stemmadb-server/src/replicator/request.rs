@@ -5,6 +5,7 @@ use stemmadb::Value;
 use stemmadb::replication::ReplicationScope;
 use stemmadb_http::url::{DatabaseUrl, basic};
 
+use super::conflicts::ConflictDefinition;
 use crate::error::{Failure, Result};
 
 /// A replication request.
@@ -17,6 +18,8 @@ pub(crate) struct ReplicationRequest {
     pub(crate) selection: ReplicationScope,
     pub(crate) since: Option<Value>,
     pub(crate) batch_count: Option<usize>,
+    /// The conflict rule that both databases get.
+    pub(crate) conflicts: Option<ConflictDefinition>,
 }
 
 /// The source or target of a replication.
@@ -103,6 +106,7 @@ impl ReplicationRequest {
                 .get("worker_batch_size")
                 .and_then(Value::as_u64)
                 .and_then(|count| usize::try_from(count).ok()),
+            conflicts: None,
         })
     }
 

@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 use stemmadb::Value;
 use stemmadb::replication::{ReplicationScope, Topology, TopologyEdge};
 
+use super::conflicts::ConflictDefinition;
 use super::jobs::{Job, JobOwner, Jobs, now};
 use super::request::{Endpoint, ReplicationRequest};
 use crate::directory::check_plain_name;
@@ -40,6 +41,9 @@ pub(crate) struct TopologyDefinition {
     /// Further replications, or other selectors for those of the shape.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     edges: Vec<EdgeDefinition>,
+    /// The conflict rule that all databases get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conflicts: Option<ConflictDefinition>,
     /// Whether missing targets are created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     create: bool,
@@ -166,6 +170,7 @@ impl TopologyDefinition {
     /// 400 with the reason if the definition is not valid.
     fn replications(&self) -> Result<Vec<(TopologyEdge, ReplicationRequest)>> {
         let topology = self.topology()?;
+        self.conflicts.as_ref().map_or(Ok(()), ConflictDefinition::check)?;
         let mut databases: BTreeMap<&str, Endpoint> = BTreeMap::new();
         for node in &self.nodes {
             let endpoint = Endpoint::parse(&Value::from_serialize(&node.database)?, "database")?;
@@ -185,6 +190,7 @@ impl TopologyDefinition {
             selection: edge.scope.clone(),
             since: None,
             batch_count: None,
+            conflicts: self.conflicts.clone(),
         };
         Ok(topology.edges().iter().map(|edge| (edge.clone(), request(edge))).collect())
     }
@@ -303,6 +309,12 @@ impl Topologies {
         Ok(self.state(name, by_name.get(name).ok_or_else(no_topology)?))
     }
 
+    /// The name of the target of a topology's replication.
+    pub(super) fn target_name(&self, topology: &str, request: &ReplicationRequest) -> Option<String> {
+        let replications = self.by_name.lock().get(topology)?.replications().ok()?;
+        replications.into_iter().find(|(_, other)| other == request).map(|(edge, _)| edge.target)
+    }
+
     /// Starts and ends replications so that those of the definition run.
     fn apply(&self, name: &str, definition: &TopologyDefinition) -> Result<()> {
         let mut wanted: Vec<ReplicationRequest> =
@@ -331,11 +343,11 @@ impl Topologies {
     }
 
     fn state(&self, name: &str, definition: &TopologyDefinition) -> Json {
-        let jobs: Vec<Arc<Job>> = self.owned_jobs(name).collect();
+        let owner = JobOwner::Topology(name.to_owned());
         let edges = definition.replications().unwrap_or_default().into_iter().map(|(edge, request)| {
-            let mut state = jobs.iter().find(|job| job.request == request).map_or_else(
+            let mut state = self.jobs.find(&request, &owner).map_or_else(
                 || json!({"state": if definition.paused { "paused" } else { "stopped" }}),
-                |job| edge_state(job),
+                |job| edge_state(&job),
             );
             state["source"] = edge.source.into();
             state["target"] = edge.target.into();
@@ -365,7 +377,7 @@ fn edge_state(job: &Job) -> Json {
         "lag_s": lag_s,
         "written": status.done.written_count,
         "refused": status.done.failed_count,
-        "error": status.error,
+        "error": status.error.or(status.rule_error),
         "retry_at": status.retry_at.map(format_rfc3339),
     })
 }

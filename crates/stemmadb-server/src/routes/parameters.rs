@@ -92,9 +92,20 @@ pub(super) const WRITE: &[Parameter] = &[
     NEW_EDITS,
 ];
 
-/// How several documents are written.
-pub(super) const BULK: &[Parameter] = &[BATCH, NEW_EDITS];
+/// Which targets of replications a write waits for.
+pub(super) const WAIT: &[Parameter] = &[WAIT_FOR, WAIT_TIMEOUT];
 
+/// How several documents are written.
+pub(super) const BULK: &[Parameter] = &[BATCH, NEW_EDITS, WAIT_FOR, WAIT_TIMEOUT];
+
+const WAIT_FOR: Parameter = text(
+    "wait_for",
+    "Wait until targets of replications have the write durably: their names, separated by commas, or a number.",
+);
+const WAIT_TIMEOUT: Parameter = number(
+    "wait_timeout",
+    "The milliseconds to wait; the response is then 202 with the `missing` targets. Default: 10000.",
+);
 const BATCH: Parameter = one_of("batch", &["ok"], "Return 202 before the write is durable.");
 const NEW_EDITS: Parameter =
     flag("new_edits", "`false`: store replicated revisions as they are, without conflict checks. Default: true.");

@@ -11,13 +11,13 @@ use super::operation::{not_supported, returns, returns_bytes, returns_events, re
 use super::parameters::{
     ANALYZE, BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEDERATED, FEDERATED_CHANGES, FEED, KEY_LIST, KEY_SET,
     KEY_WRITE, LATEST, LOG, NEW_DATABASE, NEXT, OPEN_REVISIONS, PAGE, PAST, RANGE, REVISION, ROWS, SHOW, SUBSCRIBE,
-    TAG, TIER_CHANGES, VIEW, WATCH, WRITE,
+    TAG, TIER_CHANGES, VIEW, WAIT, WATCH, WRITE,
 };
 use crate::auth::{Access, Route};
 use crate::handlers::{
-    active_tasks, aggregate, attachment, backup, bulk, bulk_get, changes, console, dashboard, database, document,
-    federation, functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages, node,
-    node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, servers, session,
+    active_tasks, aggregate, attachment, backup, bulk, bulk_get, changes, conflict_rule, console, dashboard, database,
+    document, federation, functions, introspection, keys, list, listing, local_docs, log, mango, mango_index, messages,
+    node, node_config, partition, patch, prepared, replicate, retention, rewrite, roles, server, servers, session,
     shard_view, show, tiers, token, topology, transact, triggers, unsupported, update, updates, view, view_info,
     virtual_database, watch, wire,
 };
@@ -439,6 +439,14 @@ fn stemma_routes() -> Vec<Endpoint> {
         route!(POST "/{db}/_triggers/{name}/_redeliver" ServerAdmin triggers::redeliver,
             "Calls a trigger for its dead letters, or for that of one document, and deletes those that succeed.",
             returns("Redelivered").optional_body("Redeliver")),
+        route!(GET "/{db}/_conflict_rule" DatabaseAdmin conflict_rule::get,
+            "Returns the conflict rule of a database, and how many documents it resolved.",
+            returns("ConflictRuleState")),
+        route!(PUT "/{db}/_conflict_rule" DatabaseAdmin conflict_rule::put,
+            "Sets the rule that resolves documents which replicas changed at the same time.",
+            returns("Ok").status(201).body("ConflictRule")),
+        route!(DELETE "/{db}/_conflict_rule" DatabaseAdmin conflict_rule::delete,
+            "Removes the conflict rule; documents stay resolved.", returns("Ok")),
         route!(POST "/{db}/_aggregate" Member aggregate::post,
             "Computes counts, sums, extremes and distinct values, optionally by group, or runs a pipeline.",
             returns("AggregateResult").body("Aggregate").parameters(&[PAST])),
@@ -552,17 +560,19 @@ fn document_routes() -> Vec<Endpoint> {
             returns("Document").or_returns("multipart/related")
                 .parameters(&[PAST, SHOW, REVISION, OPEN_REVISIONS, TAG])),
         route!(PUT "/{db}/{doc}" Member document::put, "Writes a document.",
-            returns("WriteResult").status(201).body("Document").bytes_body("multipart/related").parameters(&[WRITE])),
+            returns("WriteResult").status(201).body("Document").bytes_body("multipart/related")
+                .parameters(&[WRITE, WAIT])),
         route!(DELETE "/{db}/{doc}" Member document::delete, "Deletes a document.",
-            returns("WriteResult").parameters(&[WRITE])),
+            returns("WriteResult").parameters(&[WRITE, WAIT])),
         route!(COPY "/{db}/{doc}" Member document::copy, "Copies a document.",
             returns("WriteResult").status(201).parameters(&[COPY, REVISION])),
         route!(GET "/{db}/_design/{ddoc}" Member document::get, "Reads a design document.",
             returns("Document").or_returns("multipart/related").parameters(&[SHOW, REVISION, OPEN_REVISIONS, TAG])),
         route!(PUT "/{db}/_design/{ddoc}" DatabaseAdmin document::put, "Writes a design document.",
-            returns("WriteResult").status(201).body("Document").bytes_body("multipart/related").parameters(&[WRITE])),
+            returns("WriteResult").status(201).body("Document").bytes_body("multipart/related")
+                .parameters(&[WRITE, WAIT])),
         route!(DELETE "/{db}/_design/{ddoc}" DatabaseAdmin document::delete, "Deletes a design document.",
-            returns("WriteResult").parameters(&[WRITE])),
+            returns("WriteResult").parameters(&[WRITE, WAIT])),
         route!(COPY "/{db}/_design/{ddoc}" Member document::copy, "Copies a design document.",
             returns("WriteResult").status(201).parameters(&[COPY, REVISION])),
         route!(GET "/{db}/_local/{local*}" Member document::get_local, "Reads a local document.", returns("Document")),

@@ -112,6 +112,8 @@ pub enum CallKind {
     List,
     /// `(document, event)` returns the documents to write.
     Trigger,
+    /// `(versions, ancestor)` returns the document that they become.
+    Conflict,
     /// `(request)` returns the request to handle instead, or a response.
     Rewrite,
 }
@@ -129,6 +131,7 @@ impl CallKind {
             CallKind::Show => "show",
             CallKind::List => "list",
             CallKind::Trigger => "trigger",
+            CallKind::Conflict => "conflict",
             CallKind::Rewrite => "rewrite",
         }
     }

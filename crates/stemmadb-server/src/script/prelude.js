@@ -193,6 +193,8 @@
     show: (call) => guarded((doc, request) => renderer.show(call, value(doc), parse(request))),
     list: (call) => guarded((head, request, lines) => renderer.list(call, parse(head), parse(request), lines)),
     trigger: (call) => guarded((doc, event) => apply(call, design, [parse(doc), parse(event)])),
+    conflict: (call) =>
+      guarded((versions, ancestor) => apply(call, design, [parse(versions), parse(ancestor)])),
     rewrite: (call) => guarded((request) => apply(call, design, [parse(request)])),
   };
 

@@ -4,8 +4,9 @@
 //! of the revision that they could read is added as a branch beside its successor. It has the fields that the rule
 //! read, so the changes feed reports the document as deleted to those users, and to nobody else who could not read it.
 
-use stemmadb::{Attempt, Document, Edit, Snapshot, Value};
+use stemmadb::{Attempt, Document, Durability, Edit, Snapshot, Value};
 
+use crate::auth::User;
 use crate::design::rule_fields;
 use crate::directory::ServedDatabase;
 use crate::error::{Result, library_error};
@@ -92,4 +93,24 @@ pub(super) fn edit_in(
         attempt.edit(departure)?;
     }
     Ok(revision)
+}
+
+/// Applies the edits that resolve a document's conflict, in one transaction, in the name of `author`. Validation
+/// functions are not called.
+///
+/// # Errors
+/// Those of the write.
+pub(crate) fn apply_resolution(
+    served: &ServedDatabase,
+    edits: Vec<Edit>,
+    author: &str,
+    durability: Durability,
+) -> Result<()> {
+    let user = User { name: Some(author.to_owned()), ..User::default() };
+    let database = served.database().with_durability(durability);
+    let written = user.writing(|| {
+        database
+            .optimistic(|attempt| edits.iter().try_for_each(|edit| edit_in(served, attempt, edit.clone()).map(|_| ())))
+    });
+    Ok(written?)
 }

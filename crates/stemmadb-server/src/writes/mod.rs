@@ -9,6 +9,7 @@ mod transact;
 mod users;
 mod write;
 
+pub(crate) use departures::apply_resolution;
 pub(crate) use editing::{Editing, edit_optimistically};
 pub(crate) use edits::{EditError, EditOutcome, apply_edits};
 pub(crate) use patch::{Change, change_where, patch};

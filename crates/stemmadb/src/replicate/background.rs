@@ -5,9 +5,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::follow::{Nudge, ReplicationEvent};
+use super::local::position_sequence;
 use super::{Peer, Replication, ReplicationStats};
 use crate::query::Cancellation;
+use crate::revision::Sequence;
 use crate::sync::{Condvar, Mutex};
+use crate::value::Value;
 use crate::{Error, Result};
 
 /// A continuous replication that runs on its own thread until it is stopped or dropped: it replicates while the other
@@ -44,6 +47,8 @@ pub struct ReplicationStatus {
     pub state: ReplicationState,
     /// The totals since it started.
     pub stats: ReplicationStats,
+    /// The source position up to which the target has everything durably, as far as it is known since it started.
+    pub confirmed_position: Option<Value>,
 }
 
 /// What a [`BackgroundReplication`] does.
@@ -75,6 +80,9 @@ struct Shared {
 impl Shared {
     fn set(&self, state: ReplicationState, stats: Option<&ReplicationStats>) {
         let mut status = self.status.lock();
+        if let (ReplicationState::CaughtUp, Some(stats)) = (&state, stats) {
+            status.confirmed_position = Some(stats.source_position.clone());
+        }
         status.state = state;
         if let Some(stats) = stats {
             status.stats = stats.clone();
@@ -106,7 +114,8 @@ impl BackgroundReplication {
         target: Arc<dyn Peer>,
         configure: impl for<'a> FnOnce(Replication<'a>) -> Replication<'a> + Send + 'static,
     ) -> Result<Self> {
-        let status = ReplicationStatus { state: ReplicationState::Running, stats: ReplicationStats::default() };
+        let (state, stats) = (ReplicationState::Running, ReplicationStats::default());
+        let status = ReplicationStatus { state, stats, confirmed_position: None };
         let shared = Arc::new(Shared { status: Mutex::new(status), changed: Condvar::new() });
         let (cancellation, nudge) = (Cancellation::new(), Arc::new(Nudge::default()));
         let (running, cancelled, nudged) = (shared.clone(), cancellation.clone(), nudge.clone());
@@ -150,6 +159,29 @@ impl BackgroundReplication {
                 return condition(&status);
             }
         }
+    }
+
+    /// Waits until the target has everything up to a sequence of the source durably, at most for `timeout`; returns
+    /// whether it does. For a write that other copies must have before the program goes on.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use stemmadb::Database;
+    /// # use stemmadb::replication::BackgroundReplication;
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let (here, there) = (Database::in_memory(), Database::in_memory());
+    /// let push = BackgroundReplication::start(Arc::new(here.clone()), Arc::new(there.clone()), |push| push)?;
+    /// here.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// assert!(push.wait_for(here.get("solaris")?.unwrap().sequence(), Duration::from_secs(30)));
+    /// assert!(there.get("solaris")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_for(&self, sequence: Sequence, timeout: Duration) -> bool {
+        self.wait_until(timeout, |status| {
+            let confirmed = status.confirmed_position.as_ref().and_then(|position| position_sequence(position).ok());
+            confirmed.is_some_and(|confirmed| confirmed >= sequence)
+        })
     }
 
     /// Tries again now, if it waits after a failure. For a program that learns that the network is back.

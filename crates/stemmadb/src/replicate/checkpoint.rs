@@ -9,8 +9,8 @@
 
 use uuid::Uuid;
 
-use super::ReplicationStats;
 use super::peer::{Peer, ReplicationScope};
+use super::{PeerRef, ReplicationStats};
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
@@ -23,8 +23,8 @@ const HISTORY: &str = "history";
 const RECORDED: &str = "recorded_seq";
 
 pub(super) struct Checkpoints<'a> {
-    source: &'a dyn Peer,
-    target: &'a dyn Peer,
+    source: PeerRef<'a>,
+    target: PeerRef<'a>,
     id: String,
     session: String,
     /// Earlier sessions, newest first.
@@ -46,8 +46,8 @@ impl CheckpointMark {
 
 impl<'a> Checkpoints<'a> {
     pub(super) fn open(
-        source: &'a dyn Peer,
-        target: &'a dyn Peer,
+        source: PeerRef<'a>,
+        target: PeerRef<'a>,
         scope: &ReplicationScope,
         filter_code: &str,
     ) -> Result<Self> {
@@ -112,8 +112,8 @@ impl<'a> Checkpoints<'a> {
     /// # Errors
     /// As [`Self::write`].
     pub(super) fn verify_unchanged(&self) -> Result<()> {
-        self.verify_side(self.target, self.expected[1].as_ref(), "target")?;
-        self.verify_side(self.source, self.expected[0].as_ref(), "source")
+        self.verify_side(&*self.target, self.expected[1].as_ref(), "target")?;
+        self.verify_side(&*self.source, self.expected[0].as_ref(), "source")
     }
 
     /// Fails if a checkpoint is missing, or is an older one of this session or its predecessors.

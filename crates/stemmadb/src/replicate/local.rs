@@ -33,7 +33,7 @@ impl Peer for Database {
     }
 
     fn changes(&self, since: Option<&Value>, count: usize, scope: &ReplicationScope) -> Result<ChangesPage> {
-        let since = sequence(since)?;
+        let since = since.map_or(Ok(Sequence::ZERO), position_sequence)?;
         let changes = self.changes(since)?;
         // Writing a checkpoint also advances the newest sequence. If nothing else changed, report no progress, so that
         // no further checkpoint is written.
@@ -105,7 +105,7 @@ impl Peer for Database {
     }
 
     fn wait(&self, since: &Value, timeout: Duration) -> Result<()> {
-        let mut subscription = self.subscribe(sequence(Some(since))?);
+        let mut subscription = self.subscribe(position_sequence(since)?);
         let Some(cancellation) = Cancellation::current() else {
             return subscription.next_within(timeout).map(|_| ());
         };
@@ -148,8 +148,7 @@ impl Database {
 }
 
 /// The sequence of a position: a number, or the form that CouchDB uses (`17-5f1e…`).
-fn sequence(position: Option<&Value>) -> Result<Sequence> {
-    let Some(position) = position else { return Ok(Sequence::ZERO) };
+pub(super) fn position_sequence(position: &Value) -> Result<Sequence> {
     let leading_number = || position.as_str()?.split('-').next()?.parse().ok();
     position
         .as_u64()

@@ -10,11 +10,13 @@
 
 mod background;
 mod checkpoint;
+mod conflict;
 mod follow;
 mod local;
 mod peer;
 mod topology;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::database::Database;
@@ -23,6 +25,7 @@ use crate::value::Value;
 use crate::{Error, ErrorKind, Result};
 pub use background::{BackgroundReplication, ReplicationState, ReplicationStatus};
 use checkpoint::Checkpoints;
+pub use conflict::{Conflict, ConflictFunction, ConflictRule, ResolvedConflicts};
 use follow::Nudge;
 pub use follow::{ReplicationEvent, Retry};
 pub use peer::{
@@ -56,8 +59,8 @@ pub struct ReplicationStats {
 /// See [`Database::replicate_to`] for an example.
 #[derive(Clone)]
 pub struct Replication<'a> {
-    source: &'a dyn Peer,
-    target: &'a dyn Peer,
+    source: PeerRef<'a>,
+    target: PeerRef<'a>,
     scope: ReplicationScope,
     since: Option<Value>,
     batch_count: usize,
@@ -65,6 +68,24 @@ pub struct Replication<'a> {
     retry: Option<Retry>,
     /// Ends the wait before the next attempt.
     nudge: Option<Arc<Nudge>>,
+}
+
+/// A peer that a replication borrows, or owns together with others.
+#[derive(Clone)]
+enum PeerRef<'a> {
+    Borrowed(&'a dyn Peer),
+    Shared(Arc<dyn Peer>),
+}
+
+impl<'a> Deref for PeerRef<'a> {
+    type Target = dyn Peer + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            PeerRef::Borrowed(peer) => *peer,
+            PeerRef::Shared(peer) => &**peer,
+        }
+    }
 }
 
 /// Changes requested per page.
@@ -77,6 +98,28 @@ const WRITE_BYTES_MAX: usize = 2 << 20;
 impl<'a> Replication<'a> {
     /// Creates a replication of everything from `source` to `target`.
     pub fn new(source: &'a dyn Peer, target: &'a dyn Peer) -> Self {
+        Self::between(PeerRef::Borrowed(source), PeerRef::Borrowed(target))
+    }
+
+    /// Creates a replication that owns its peers, so that it can be kept and passed to other threads.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use stemmadb::{Database, Replication};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// let (here, there) = (Database::in_memory(), Database::in_memory());
+    /// let mut running = Replication::shared(Arc::new(here.clone()), Arc::new(there)).begin()?;
+    /// here.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// let caught_up = std::thread::spawn(move || running.catch_up().map(|stats| stats.written_count));
+    /// assert_eq!(caught_up.join().expect("it did not panic")?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(source: Arc<dyn Peer>, target: Arc<dyn Peer>) -> Replication<'static> {
+        Replication::between(PeerRef::Shared(source), PeerRef::Shared(target))
+    }
+
+    fn between(source: PeerRef<'a>, target: PeerRef<'a>) -> Self {
         let scope = ReplicationScope::All;
         let (since, cancellation, retry, nudge) = (None, None, None, None);
         Replication { source, target, scope, since, batch_count: BATCH_COUNT, cancellation, retry, nudge }
@@ -135,8 +178,9 @@ impl<'a> Replication<'a> {
     /// # Errors
     /// The errors of the peers.
     pub fn begin(self) -> Result<RunningReplication<'a>> {
-        let filter_code = self.scope.filter_code(self.source)?;
-        let checkpoints = Checkpoints::open(self.source, self.target, &self.scope, &filter_code)?;
+        let filter_code = self.scope.filter_code(&*self.source)?;
+        let (source, target) = (self.source.clone(), self.target.clone());
+        let checkpoints = Checkpoints::open(source, target, &self.scope, &filter_code)?;
         let position = self.since.clone().or_else(|| checkpoints.position());
         let stats = ReplicationStats::default();
         Ok(RunningReplication { replication: self, filter_code, checkpoints, position, stats })
@@ -240,9 +284,9 @@ impl RunningReplication<'_> {
     /// Continues at the checkpoint of the filter function's current code if the code changed.
     fn follow_filter_code(&mut self) -> Result<()> {
         let Replication { source, target, scope, since, .. } = &self.replication;
-        let filter_code = scope.filter_code(*source)?;
+        let filter_code = scope.filter_code(&**source)?;
         if filter_code != self.filter_code {
-            self.checkpoints = Checkpoints::open(*source, *target, scope, &filter_code)?;
+            self.checkpoints = Checkpoints::open(source.clone(), target.clone(), scope, &filter_code)?;
             self.position = since.clone().or_else(|| self.checkpoints.position());
             self.filter_code = filter_code;
         }

@@ -1,10 +1,15 @@
 //! Topologies: several databases and the replications that join them.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::background::{BackgroundReplication, ReplicationStatus};
 use super::peer::{Peer, ReplicationScope};
+use crate::revision::Sequence;
 use crate::{Error, Result};
+
+/// How long one of several replications is waited for.
+const WAIT: Duration = Duration::from_millis(20);
 
 /// Databases, known by names, and the replications between them.
 ///
@@ -244,6 +249,53 @@ impl RunningTopology {
     /// Each replication, with what it does and its totals since it started.
     pub fn status(&self) -> Vec<(TopologyEdge, ReplicationStatus)> {
         self.running.iter().map(|(edge, running)| (edge.clone(), running.status())).collect()
+    }
+
+    /// Waits until `count` of the databases to which `source` replicates have everything up to a sequence of it
+    /// durably, at most for `timeout`. Returns the names of those that have, and of the others.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use stemmadb::Database;
+    /// # use stemmadb::replication::{Peer, Topology};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let databases: std::collections::BTreeMap<&str, Database> =
+    /// #     ["head", "rome", "oslo"].map(|name| (name, Database::in_memory())).into_iter().collect();
+    /// let topology = Topology::fan_out(["head", "rome", "oslo"])?;
+    /// let running = topology.start(|name| Ok(Arc::new(databases[name].clone()) as Arc<dyn Peer>))?;
+    /// databases["head"].insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// let sequence = databases["head"].get("solaris")?.unwrap().sequence();
+    /// let (confirmed, missing) = running.wait_for("head", sequence, 2, Duration::from_secs(30));
+    /// assert_eq!((confirmed.len(), missing.len()), (2, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_for(
+        &self,
+        source: &str,
+        sequence: Sequence,
+        count: usize,
+        timeout: Duration,
+    ) -> (Vec<String>, Vec<String>) {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let from_source = self.running.iter().filter(|(edge, _)| edge.source == source);
+            let (confirmed, missing): (Vec<_>, Vec<_>) =
+                from_source.partition(|(_, running)| running.wait_for(sequence, Duration::ZERO));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some((_, running)) = missing.first()
+                && confirmed.len() < count
+                && !left.is_zero()
+            {
+                // Briefly: another one may be earlier.
+                running.wait_for(sequence, left.min(WAIT));
+                continue;
+            }
+            let names = |edges: Vec<&(TopologyEdge, BackgroundReplication)>| {
+                edges.into_iter().map(|(edge, _)| edge.target.clone()).collect()
+            };
+            return (names(confirmed), names(missing));
+        }
     }
 
     /// Tries again now what waits after a failure.

@@ -35,7 +35,6 @@ pub(crate) trait CanonicalSink {
     fn extend(&mut self, bytes: &[u8]);
 }
 
-#[cfg(any(test, fuzzing))]
 impl CanonicalSink for Vec<u8> {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self

@@ -31,13 +31,20 @@ struct AcknowledgedWrite {
 /// The clients of all nodes.
 pub(super) struct Clients {
     nodes: Vec<Arc<ServedDatabase>>,
+    /// The times of the nodes' clocks, if the documents have the fields that conflict rules read.
+    times: Option<Vec<i64>>,
     written: BTreeMap<String, BTreeMap<Revision, AcknowledgedWrite>>,
     pub(super) write_count: u64,
 }
 
 impl Clients {
     pub(super) fn new(nodes: Vec<Arc<ServedDatabase>>) -> Self {
-        Clients { nodes, written: BTreeMap::new(), write_count: 0 }
+        Clients { nodes, times: None, written: BTreeMap::new(), write_count: 0 }
+    }
+
+    /// Clients whose documents have a time, by the clock of the node, and further fields.
+    pub(super) fn with_times(nodes: Vec<Arc<ServedDatabase>>, times: Vec<i64>) -> Self {
+        Clients { times: Some(times), ..Self::new(nodes) }
     }
 
     /// Writes a document on a random node: a new one, or a successor of a leaf; possibly a deletion, possibly with
@@ -56,6 +63,11 @@ impl Clients {
         let deleted = after.is_some() && random.below(5) == 0;
         let mut body = Object::new();
         body.insert("n", random.below(1000));
+        if let Some(times) = &self.times {
+            let before = after.map(|revision| db.get_revision(&id, &revision).expect("an undamaged database"));
+            let before = before.flatten().map(|document| document.value().expect("a body"));
+            body = changed_fields(random, before, times[node] + self.write_count as i64 * 1000);
+        }
         let content =
             RevisionContent { body: Value::Object(body.clone()).to_json(), files: random_files(random, deleted) };
         let files = content.files.iter().map(|(name, bytes)| store_file(db, name, bytes)).collect();
@@ -93,7 +105,50 @@ impl Clients {
         }
         Ok(())
     }
+
+    /// Checks that all nodes have the same leaves and winners, and that no document has a conflict.
+    pub(super) fn verify_resolved(&self) -> Result<(), String> {
+        let mut agreed: BTreeMap<&String, Leaves> = BTreeMap::new();
+        for (node, served) in self.nodes.iter().enumerate() {
+            let db = served.database();
+            for id in self.written.keys() {
+                let branches = db.revisions(id).expect("an undamaged database");
+                let leaves: BTreeSet<_> = branches.iter().map(|branch| (branch.revisions[0], branch.deleted)).collect();
+                if leaves.iter().filter(|(_, deleted)| !deleted).count() > 1 {
+                    return Err(format!("unresolved: {id} at {node}: {leaves:?}"));
+                }
+                let winner = db.get(id).expect("an undamaged database");
+                let body = winner.map(|winner| winner.value().expect("a body").to_json());
+                let other = agreed.entry(id).or_insert_with(|| (body.clone(), leaves.clone()));
+                if *other != (body.clone(), leaves.clone()) {
+                    return Err(format!("diverged: {id} is {body:?} {leaves:?} at {node}, and {other:?} before it"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
+
+/// The fields of a document after a change of one of them.
+fn changed_fields(random: &mut Random, before: Option<Value>, time: i64) -> Object {
+    let mut body = before.and_then(|before| before.as_object().cloned()).unwrap_or_default();
+    body.insert("at", time);
+    let value = random.below(5);
+    match random.below(4) {
+        0 => drop(body.insert("n", value)),
+        1 => drop(body.insert(format!("f{}", random.below(3)), value)),
+        2 => drop(body.remove(&format!("f{}", random.below(3)))),
+        _ => {
+            let mut nested = body.get("o").and_then(Value::as_object).cloned().unwrap_or_default();
+            nested.insert(format!("g{}", random.below(3)), value);
+            body.insert("o", nested);
+        }
+    }
+    body
+}
+
+/// The winner's body, and all leaves, each with whether it is a deletion.
+type Leaves = (Option<String>, BTreeSet<(Revision, bool)>);
 
 /// Checks that the leaves are the acknowledged revisions without a successor, each with its content.
 fn verify_leaves(db: &Database, id: &str, revisions: &BTreeMap<Revision, AcknowledgedWrite>) -> Result<(), String> {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
-use stemmadb::replication::{MissingRevisions, Peer, RunningReplication, Topology, TopologyEdge};
+use stemmadb::replication::{ConflictRule, MissingRevisions, Peer, RunningReplication, Topology, TopologyEdge};
 use stemmadb::testing::Random;
-use stemmadb::{Clock, Database, DocumentId, Durability, Options, Replication};
+use stemmadb::{Clock, Database, DocumentId, Durability, Options, Replication, Sequence, Value};
 use stemmadb_http::HttpPeer;
 use stemmadb_http::runtime::BlockingRuntime;
 use tempfile::TempDir;
@@ -70,6 +70,8 @@ pub(super) struct SimulatedCluster {
 /// A replication from one node to another, run by one of them.
 struct SimulatedJob {
     at: usize,
+    /// The node that gets the documents.
+    to: usize,
     name: String,
     source: Box<dyn Peer>,
     target: Box<dyn Peer>,
@@ -123,16 +125,33 @@ impl SimulatedCluster {
         let network = SimulatedNetwork::new(Random::new(random.number()), clients, nodes.len(), bugs.false_acks);
         let network = Arc::new(Mutex::new(network));
         let jobs = self.jobs(&mut random, &topology, &nodes, &network, bugs);
-        let agreed = self.run_steps(&mut random, nodes.len(), &jobs, &network);
-        let mut network = network.lock();
-        let trace = std::mem::take(&mut network.trace);
-        agreed.map_err(|wrong| format!("{wrong}\n{}", trace.join("\n")))?;
-        Ok(SimulationResult {
-            trace,
-            requests: network.request_count,
-            faults: network.fault_count,
-            writes: network.clients.write_count,
-        })
+        let agreed = self.run_steps(&mut random, nodes.len(), &jobs, &network, None);
+        result_of(agreed, &network)
+    }
+
+    /// Runs one seed with a conflict rule, which some or all nodes apply: the nodes must agree on one version of each
+    /// document, with the same revisions, and then write nothing more.
+    ///
+    /// # Errors
+    /// If they don't.
+    pub(super) fn run_with_rule(&self, seed: u64) -> Result<SimulationResult, String> {
+        let _entered = self.runtime.enter();
+        let mut random = Random::new(seed);
+        let topology = random_topology(&mut random);
+        let times: Vec<i64> = topology.nodes().iter().map(|_| random_time(&mut random)).collect();
+        let nodes: Vec<Arc<ServedDatabase>> =
+            topology.nodes().iter().zip(&times).map(|(name, time)| self.database(name, *time)).collect();
+        let rule = NodeRules {
+            rule: random_rule(&mut random),
+            by_node: nodes.iter().enumerate().map(|(node, _)| node == 0 || random.below(4) > 0).collect(),
+            nodes: nodes.clone(),
+        };
+        let clients = Clients::with_times(nodes.clone(), times);
+        let network = SimulatedNetwork::new(Random::new(random.number()), clients, nodes.len(), false);
+        let network = Arc::new(Mutex::new(network));
+        let jobs = self.jobs(&mut random, &topology, &nodes, &network, InjectedBugs::default());
+        let agreed = self.run_steps(&mut random, nodes.len(), &jobs, &network, Some(&rule));
+        result_of(agreed.map_err(|wrong| format!("{:?}: {wrong}", rule.rule)), &network)
     }
 
     /// Creates a database in memory, without background threads.
@@ -160,7 +179,7 @@ impl SimulatedCluster {
                 _ => (to, "pull", Box::new(self.remote(to, from, network)), Box::new(self.local(&nodes[to]))),
             };
             let target = if bugs.eager_target { Box::new(EagerTarget::new(target)) } else { target };
-            SimulatedJob { at, name: format!("{name} {from} to {to}"), source, target, batch_count }
+            SimulatedJob { at, to, name: format!("{name} {from} to {to}"), source, target, batch_count }
         };
         topology.edges().iter().map(job).collect()
     }
@@ -221,6 +240,7 @@ impl SimulatedCluster {
         node_count: usize,
         jobs: &[SimulatedJob],
         network: &Arc<Mutex<SimulatedNetwork>>,
+        rule: Option<&NodeRules>,
     ) -> Result<(), String> {
         let mut running: Vec<Option<RunningReplication<'_>>> = jobs.iter().map(|_| None).collect();
         for _ in 0..STEP_COUNT {
@@ -238,6 +258,12 @@ impl SimulatedCluster {
                 _ => {
                     let at = random.below(jobs.len() as u64) as usize;
                     run_job(&jobs[at], &mut running[at], network);
+                    // Not always: the node may stop before it resolves what it got.
+                    if let Some(rule) = rule
+                        && random.below(3) > 0
+                    {
+                        rule.apply(jobs[at].to)?;
+                    }
                 }
             }
         }
@@ -245,21 +271,99 @@ impl SimulatedCluster {
         self.runtime.block_on(async { while in_transit.join_next().await.is_some() {} });
         let mut agreed = Err("nothing was tried".to_owned());
         // In a round, a change advances by one replication at least, and a changed checkpoint needs another round.
-        for _ in 0..node_count + 3 {
+        // A resolved conflict is another change.
+        let round_count = (node_count + 3) * if rule.is_some() { 3 } else { 1 };
+        for _ in 0..round_count {
             for (job, running) in jobs.iter().zip(&mut running) {
                 run_job(job, running, network);
+                rule.map_or(Ok(()), |rule| rule.apply(job.to))?;
             }
-            agreed = network.lock().clients.verify();
+            agreed = match rule {
+                Some(_) => network.lock().clients.verify_resolved(),
+                None => network.lock().clients.verify(),
+            };
             if agreed.is_ok() {
                 break;
             }
         }
-        agreed
+        agreed?;
+        let Some(rule) = rule else { return Ok(()) };
+        let before = rule.positions();
+        for _ in 0..2 {
+            for (job, running) in jobs.iter().zip(&mut running) {
+                run_job(job, running, network);
+                rule.apply(job.to)?;
+            }
+        }
+        rule.verify_unchanged(&before)
     }
 
     fn pass_time(&self, pause: Duration) {
         self.runtime.block_on(tokio::time::sleep(pause));
     }
+}
+
+/// A conflict rule, and the nodes that apply it.
+struct NodeRules {
+    rule: ConflictRule,
+    by_node: Vec<bool>,
+    nodes: Vec<Arc<ServedDatabase>>,
+}
+
+impl NodeRules {
+    fn apply(&self, node: usize) -> Result<(), String> {
+        if self.by_node[node] {
+            let resolved = self.rule.resolve_all(self.nodes[node].database(), Sequence::ZERO);
+            resolved.map_err(|error| format!("not resolved at {node}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn positions(&self) -> Vec<Sequence> {
+        self.nodes.iter().map(|served| served.database().sequence()).collect()
+    }
+
+    /// Checks that no document was written since.
+    fn verify_unchanged(&self, before: &[Sequence]) -> Result<(), String> {
+        for (node, (served, since)) in self.nodes.iter().zip(before).enumerate() {
+            let changes = served.database().changes(*since).expect("a feed");
+            if changes.count_up_to(1).expect("an undamaged database") > 0 {
+                return Err(format!("endless: {node} writes on after all nodes agreed"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A rule that reads the clients' documents.
+fn random_rule(random: &mut Random) -> ConflictRule {
+    match random.below(4) {
+        0 => ConflictRule::LastWriter { field: "at".to_owned() },
+        1 => ConflictRule::Merge { field: None },
+        2 => ConflictRule::Merge { field: Some("at".to_owned()) },
+        _ => ConflictRule::Function(Arc::new(|conflict| {
+            // The largest `n` alone.
+            let bodies = conflict.versions.iter().map(stemmadb::Document::value);
+            let bodies = bodies.collect::<stemmadb::Result<Vec<Value>>>()?;
+            let n = bodies.iter().filter_map(|body| body.get("n")?.as_u64()).max();
+            let mut body = stemmadb::Object::new();
+            body.insert("n", n.unwrap_or_default());
+            Ok(body.into())
+        })),
+    }
+}
+
+/// The result of a run, or the error with its trace.
+fn result_of(agreed: Result<(), String>, network: &Mutex<SimulatedNetwork>) -> Result<SimulationResult, String> {
+    let mut network = network.lock();
+    let trace = std::mem::take(&mut network.trace);
+    agreed.map_err(|wrong| format!("{wrong}\n{}", trace.join("\n")))?;
+    Ok(SimulationResult {
+        trace,
+        requests: network.request_count,
+        faults: network.fault_count,
+        writes: network.clients.write_count,
+    })
 }
 
 /// Runs a job until it has caught up or failed. A job that failed starts over the next time.

@@ -46,6 +46,22 @@ fn nodes_converge_to_acknowledged_writes_despite_faults() {
 }
 
 #[test]
+fn conflict_rules_give_the_same_result_on_all_nodes() {
+    let cluster = SimulatedCluster::new();
+    let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 60));
+    let (mut writes, mut faults) = (0, 0);
+    for seed in first..first + count {
+        let result = cluster.run_with_rule(seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        writes += result.writes;
+        faults += result.faults;
+    }
+    println!(
+        "conflict rules: {count} seeds from {first}, {writes} acknowledged writes, {faults} faults: 0 diverged, \
+         0 unresolved, 0 without an end"
+    );
+}
+
+#[test]
 fn same_seed_produces_same_trace() {
     let (one, other) = (SimulatedCluster::new(), SimulatedCluster::new());
     for seed in 1..=5 {
