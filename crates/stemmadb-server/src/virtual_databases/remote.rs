@@ -217,6 +217,16 @@ pub(crate) struct Location {
     database: String,
 }
 
+impl Location {
+    /// The shard there.
+    ///
+    /// # Errors
+    /// 404 if the server is not known any more.
+    pub(super) fn open(&self, servers: &OtherServers) -> Result<Shard> {
+        Ok(Shard::There(Arc::new(RemoteShard::new(servers.get(&self.server)?, self.database.clone()))))
+    }
+}
+
 /// Where a replica is, and which shard it follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ReplicaLocation {
@@ -243,6 +253,15 @@ impl Locations {
     pub(super) fn add(&mut self, shard: &str, remote: &RemoteShard) {
         let location = Location { server: remote.server.name.clone(), database: remote.database.clone() };
         self.shards.insert(shard.to_owned(), location);
+    }
+
+    /// Forgets a replica; what there is of its database is deleted later, as that of a former shard.
+    pub(super) fn abandon_replica(&mut self, name: &str) {
+        if let Some(ReplicaLocation { server, database, .. }) = self.replicas.remove(name)
+            && server != HERE
+        {
+            self.shards.insert(name.to_owned(), Location { server, database });
+        }
     }
 
     /// Whether a shard or a replica is on a server.
@@ -308,9 +327,7 @@ impl VirtualRecord {
     /// # Errors
     /// 404 if a server is not known any more.
     pub(super) fn open(&self, servers: &OtherServers) -> Result<Vec<(String, Shard)>> {
-        let open = |(shard, Location { server, database }): (String, Location)| {
-            Ok((shard, Shard::There(Arc::new(RemoteShard::new(servers.get(&server)?, database)))))
-        };
+        let open = |(shard, location): (String, Location)| Ok((shard, location.open(servers)?));
         self.locations()?.shards.into_iter().map(open).collect()
     }
 

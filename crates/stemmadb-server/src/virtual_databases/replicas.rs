@@ -182,6 +182,7 @@ impl VirtualSlot {
             }
         })
         .await?;
+        self.remove_abandoned(&locations, &shards).await;
         let mut kept = Vec::new();
         for (name, location) in &locations.replicas {
             let followed = shards.iter().find(|(shard, _)| *shard == location.of);
@@ -204,6 +205,23 @@ impl VirtualSlot {
             }
         }
         Ok(())
+    }
+
+    /// Deletes the databases on other servers that are no shards: deleting them failed before.
+    async fn remove_abandoned(&self, locations: &Locations, shards: &[(String, Shard)]) {
+        let is_shard = |name: &String| shards.iter().any(|(shard, _)| shard == name);
+        for (name, location) in &locations.shards {
+            if is_shard(name) || locations.replicas.contains_key(name) {
+                continue;
+            }
+            let removed = match location.open(&self.servers) {
+                Ok(part) => self.delete_shard(name, part).await,
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = removed {
+                tracing::warn!(target: "stemma::database", "removing {name} of {}: {failure}", self.name);
+            }
+        }
     }
 
     /// The server for a further replica of a shard: in another zone if possible, and with few replicas.
@@ -239,7 +257,7 @@ impl VirtualSlot {
             Ok(part) => part,
             Err(failure) => {
                 let (record, name) = (self.record(), name.clone());
-                blocking(move || record.change(|locations| drop(locations.replicas.remove(&name)))).await?;
+                blocking(move || record.change(|locations| locations.abandon_replica(&name))).await?;
                 return Err(failure);
             }
         };
