@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::select_all;
 use hyper::{Method, StatusCode};
-use stemmadb::{Change, Value};
+use stemmadb::{Change, Document, ErrorKind, Value};
 use stemmadb_federation::{VirtualChangeRows, VirtualChanges};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -22,7 +22,7 @@ use crate::changes::{
 };
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, Query, initial_read, server_runtime, streamed};
+use crate::http::{HttpResponse, Query, blocking, initial_read, server_runtime, streamed};
 use crate::servers::encoded;
 use crate::virtual_databases::{OpenVirtual, RemoteShard, Shard};
 
@@ -114,7 +114,12 @@ pub(super) async fn changes(mut call: Call) -> Result<HttpResponse> {
     let open = entered.map(|entered| entered.open.clone()).ok_or_else(Failure::no_database)?;
     let request = VirtualChangesRequest::parse(&mut call, &open).await?;
     // A malformed token fails the request and not the open feed.
-    changes_after(&open, request.since.as_deref()).limit(0).run()?;
+    let (checked, token) = (open.clone(), request.since.clone());
+    blocking(move || match changes_after(&checked, token.as_deref()).limit(0).run() {
+        Err(error) if error.kind() == ErrorKind::Invalid => Err(error.into()),
+        _ => Ok(()),
+    })
+    .await?;
     let (feed, since) = (request.feed, request.since.clone());
     let mut rows = Feed { open, request: Arc::new(request), since, count: 0 };
     if feed == FeedMode::Normal {
@@ -163,23 +168,40 @@ impl Feed {
 
     /// Writes the next rows; returns whether there may be more. Blocks.
     fn write_batch(&mut self, out: &mut Vec<u8>) -> Result<bool> {
-        let mut rows = self.rows()?;
+        let epoch = self.open.database.epoch();
+        let read = match self.rows() {
+            Ok(mut rows) => {
+                let read = self.write_rows(&mut rows, out)?;
+                self.since = Some(rows.token());
+                read
+            }
+            Err(failure) => Err(failure),
+        };
+        match read {
+            // A shard on another server was deleted, because its documents have moved: others report them.
+            Err(_) if self.open.database.epoch() != epoch => Ok(true),
+            read => read,
+        }
+    }
+
+    /// As [`Feed::write_batch`]; the inner error is one of reading the changes, all of which were written before.
+    fn write_rows(&mut self, rows: &mut VirtualChangeRows, out: &mut Vec<u8>) -> Result<Result<bool>> {
         let begin = out.len();
-        let has_more = loop {
-            if self.count >= self.request.limit {
-                break false;
-            }
+        while self.count < self.request.limit {
             if out.len() - begin >= BATCH_BYTES {
-                break true;
+                return Ok(Ok(true));
             }
-            let Some(change) = rows.next().transpose()? else { break false };
+            let change = match rows.next().transpose() {
+                Ok(Some(change)) => change,
+                Ok(None) => break,
+                Err(error) => return Ok(Err(error.into())),
+            };
             if self.request.accepts(&change) {
-                self.write_row(&change, &rows, out)?;
+                self.write_row(&change, rows, out)?;
                 self.count += 1;
             }
-        };
-        self.since = Some(rows.token());
-        Ok(has_more)
+        }
+        Ok(Ok(false))
     }
 
     fn write_row(&self, change: &Change, rows: &VirtualChangeRows, out: &mut Vec<u8>) -> Result<()> {
@@ -217,7 +239,19 @@ impl Feed {
     fn printed_there(&self, remote: &RemoteShard, change: &Change) -> Result<Bytes> {
         let query = format!("?rev={}{}", change.revision, self.request.document_parameters);
         let path = format!("/{}{query}", encoded(change.id.as_str()));
-        Ok(server_runtime().block_on(remote.ask(Method::GET, &path, None, None))?.1)
+        match server_runtime().block_on(remote.ask(Method::GET, &path, None, None)) {
+            Ok((_, text)) => Ok(text),
+            // It was replaced meanwhile, and is not stored any more: what the feed has of it.
+            Err(failure) if failure.status() == StatusCode::NOT_FOUND => {
+                let mut value = change.document.as_ref().map(Document::value).transpose()?.unwrap_or_default();
+                if let Value::Object(object) = &mut value {
+                    object.insert("_id", change.id.as_str());
+                    object.insert("_rev", change.revision.to_string());
+                }
+                Ok(value.to_json().into())
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// The text after the last row. Blocks.

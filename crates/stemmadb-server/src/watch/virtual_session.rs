@@ -150,14 +150,27 @@ impl VirtualSession {
             if !may_read(&self.open.own, &self.user, &self.security) {
                 return Err(SessionCheck::refusal().into());
             }
-            let (reader, token) = (self.reader(), self.token.clone());
+            let (reader, token, epoch) = (self.reader(), self.token.clone(), self.open.database.epoch());
             let mut result = std::mem::take(&mut self.result);
             let is_last;
             let mut messages;
             (messages, self.result, self.token, is_last) = initial_read(move || {
-                let mut rows = reader.open.database.changes().after(token).documents(true).run()?;
-                let (messages, is_last) = reader.changes(&mut rows, &mut result)?;
-                Ok((messages, result, rows.token(), is_last))
+                let mut messages = Vec::new();
+                let mut token = token;
+                let read = reader.open.database.changes().after(token.as_str()).documents(true).run();
+                let read = match read {
+                    Ok(mut rows) => {
+                        let read = reader.changes(&mut rows, &mut result, &mut messages)?;
+                        token = rows.token();
+                        read
+                    }
+                    Err(error) => Err(error.into()),
+                };
+                match read {
+                    // A shard on another server was deleted, because its documents have moved: others report them.
+                    Err(_) if reader.open.database.epoch() != epoch => Ok((messages, result, token, false)),
+                    read => Ok((messages, result, token, read?)),
+                }
             })
             .await?;
             if !messages.is_empty() || is_last && !self.has_begun {
@@ -197,15 +210,21 @@ impl Reader {
         Ok(messages)
     }
 
-    /// What the next changes do to the result, up to the size of a batch; and whether there are no more.
+    /// Adds what the next changes do to the result, up to the size of a batch; returns whether there are no more. The
+    /// inner error is one of reading the changes.
     fn changes(
         &self,
         rows: &mut VirtualChangeRows,
         result: &mut HashMap<String, Revision>,
-    ) -> Result<(Vec<WatchMessage>, bool)> {
-        let (mut messages, mut byte_count) = (Vec::new(), 0);
+        messages: &mut Vec<WatchMessage>,
+    ) -> Result<Result<bool>> {
+        let mut byte_count = 0;
         while byte_count < BATCH_BYTES {
-            let Some(change) = rows.next().transpose()? else { return Ok((messages, true)) };
+            let change = match rows.next().transpose() {
+                Ok(Some(change)) => change,
+                Ok(None) => return Ok(Ok(true)),
+                Err(error) => return Ok(Err(error.into())),
+            };
             let document = change.document.as_ref().filter(|_| !change.deleted && !change.id.is_design());
             let message = match document {
                 Some(document) if self.matches(document)? => {
@@ -225,7 +244,7 @@ impl Reader {
             byte_count += message.json.len();
             messages.push(message);
         }
-        Ok((messages, false))
+        Ok(Ok(false))
     }
 
     fn matches(&self, document: &Document) -> Result<bool> {
