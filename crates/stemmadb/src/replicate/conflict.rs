@@ -339,11 +339,13 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
 
 fn merge_objects(base: Option<&Object>, versions: &[(Option<&Value>, &Object)]) -> Value {
     let mut merged = Object::new();
-    let names = versions.iter().flat_map(|(_, object)| object.names());
-    for name in names {
-        if merged.contains(name) {
-            continue;
-        }
+    // In the order of the ancestor, then by name: the order of fields is content, and must not depend on the versions'.
+    let mut added: Vec<&str> = versions.iter().flat_map(|(_, object)| object.names()).collect();
+    added.sort_unstable();
+    added.dedup();
+    let of_base: Vec<&str> = base.into_iter().flat_map(Object::names).collect();
+    added.retain(|name| !of_base.contains(name));
+    for name in of_base.into_iter().chain(added) {
         let candidates: Vec<Candidate<'_>> =
             versions.iter().map(|(order, object)| (*order, object.get(name))).collect();
         if let Some(value) = merge(base.and_then(|base| base.get(name)), &candidates) {
@@ -409,7 +411,7 @@ mod tests {
         // A changed value wins against a removal, and the greater one of two changed values.
         assert_eq!(
             merged(&[r#"{"a": 1, "e": [1]}"#, r#"{"a": 1, "b": {"c": 9, "d": 3}, "e": [1]}"#]),
-            r#"{"a":1,"e":[1],"b":{"c":9,"d":3}}"#
+            r#"{"a":1,"b":{"c":9,"d":3},"e":[1]}"#
         );
         assert_eq!(merged(&[r#"{"a": 3, "e": [2]}"#, r#"{"a": 4, "e": [1, 0]}"#]), r#"{"a":4,"e":[2]}"#);
     }
@@ -419,7 +421,7 @@ mod tests {
         let versions = [r#"{"at": 2, "a": 1, "b": 1}"#, r#"{"at": 1, "a": 9, "c": 1}"#];
         assert_eq!(three_way(Some(r#"{"at": 0, "a": 0}"#), &versions), r#"{"at":2,"a":1,"b":1,"c":1}"#);
         // Without the ancestor, all fields count as changed.
-        assert_eq!(three_way(None, &versions), r#"{"at":2,"a":1,"b":1,"c":1}"#);
+        assert_eq!(three_way(None, &versions), r#"{"a":1,"at":2,"b":1,"c":1}"#);
     }
 
     #[test]
