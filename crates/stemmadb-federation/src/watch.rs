@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use stemmadb::{Change, DeltaEvent, Document, DocumentId, Error, Query, Result, Revision, Selector, Sequence, Value};
+use stemmadb::{Change, DeltaEvent, Document, DocumentId, Error, Query, Result, Revision, Selector, Sequence};
 use stemmadb_client::{AnyDatabase, AnySubscription};
 
 use crate::federation::Federation;
@@ -155,7 +155,7 @@ impl FederatedWatch {
     fn event(&mut self, id: DocumentId, document: Option<Document>) -> Result<Option<DeltaEvent>> {
         let deleted = document.is_none();
         let matching = match document {
-            Some(document) if self.matches(&document)? => Some(document),
+            Some(document) if self.selector.matches_document(&document)? => Some(document),
             _ => None,
         };
         Ok(match matching {
@@ -166,15 +166,6 @@ impl FederatedWatch {
             },
             None => self.result.remove(&id).map(|_| DeltaEvent::Removed { id, deleted }),
         })
-    }
-
-    fn matches(&self, document: &Document) -> Result<bool> {
-        let mut value = document.value()?;
-        if let Value::Object(object) = &mut value {
-            object.insert("_id", document.id().as_str());
-            object.insert("_rev", document.revision().to_string());
-        }
-        self.selector.matches(&value)
     }
 }
 

@@ -7,7 +7,8 @@ use hyper_util::client::legacy::connect::Connect;
 use stemmadb::Value;
 
 use crate::foundation::Body;
-use crate::peer::{HttpPeer, encoded, sequence_text};
+use crate::peer::{HttpPeer, sequence_text};
+use crate::url::encode_segment;
 
 impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
     /// Waits until the database may have changes after a position of its feed, at most for `timeout`. Holds no thread,
@@ -17,7 +18,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
     /// The error that the server returns; `Unavailable` if it does not answer.
     #[doc(hidden)]
     pub async fn changed(&self, since: &Value, timeout: Duration) -> stemmadb::Result<()> {
-        let since = encoded(&sequence_text(since));
+        let since = encode_segment(&sequence_text(since));
         let milliseconds = timeout.as_millis();
         let path = format!("/_changes?style=all_docs&feed=longpoll&limit=1&timeout={milliseconds}&since={since}");
         let patience = timeout + self.limits.stall_timeout;

@@ -13,7 +13,6 @@ use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{Method, Request as HttpRequest, Response, StatusCode};
 use hyper_util::client::legacy::{Client, connect::Connect};
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::replication::{
     ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile, WriteOutcome,
 };
@@ -26,10 +25,8 @@ use crate::foundation::{
 };
 use crate::network::Network;
 use crate::runtime::BlockingRuntime;
+use crate::url::{encode_id, encode_segment};
 use crate::verified_content::{ExpectedContent, VerifiedContent};
-
-/// The characters that are percent-encoded in a path segment.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The number of documents requested with one `_bulk_get`.
 const READ_COUNT: usize = 50;
@@ -176,18 +173,6 @@ fn error_chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-pub(crate) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, SEGMENT).to_string()
-}
-
-/// The path of a document: `_design/` and `_local/` keep their slash.
-fn document_path(id: &str) -> String {
-    match id.split_once('/') {
-        Some((kind @ ("_design" | "_local"), name)) => format!("{kind}/{}", encoded(name)),
-        _ => encoded(id),
-    }
 }
 
 fn json_body(value: &Value) -> Body {
@@ -420,9 +405,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
                 ("&filter=_selector".to_owned(), Some(single("selector", selector.clone())))
             }
             ReplicationScope::Filter(name, parameters) => {
-                let parameters =
-                    parameters.iter().map(|(name, value)| format!("&{}={}", encoded(name), encoded(value)));
-                (format!("&filter={}{}", encoded(name), parameters.collect::<String>()), None)
+                let parameters = parameters
+                    .iter()
+                    .map(|(name, value)| format!("&{}={}", encode_segment(name), encode_segment(value)));
+                (format!("&filter={}{}", encode_segment(name), parameters.collect::<String>()), None)
             }
         };
         let method = if body.is_some() { Method::POST } else { Method::GET };
@@ -437,7 +423,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
         name: &str,
         expected: ExpectedContent,
     ) -> stemmadb::replication::ContentOpener {
-        let path = format!("/{}/{}?rev={revision}", document_path(id.as_str()), encoded(name));
+        let path = format!("/{}/{}?rev={revision}", encode_id(id.as_str()), encode_segment(name));
         let (remote, label) = (self.clone_for_reader(), format!("`{name}` of `{id}`"));
         let (id, revision) = (id.clone(), *revision);
         Box::new(move || {
@@ -515,7 +501,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
     /// if a file no longer exists at the source.
     fn put_with_files(&self, transfer: Transfer) -> stemmadb::Result<bool> {
         let boundary = uuid::Uuid::new_v4().simple().to_string();
-        let path = format!("/{}?new_edits=false", document_path(transfer.id.as_str()));
+        let path = format!("/{}?new_edits=false", encode_id(transfer.id.as_str()));
         let json = document_json(&transfer).to_json();
         let first = format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n{json}");
         let head = |file: &TransferFile| format!("\r\n--{boundary}\r\nContent-Length: {}\r\n\r\n", file.length);
@@ -664,7 +650,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
     }
 
     fn get_checkpoint(&self, id: &str) -> stemmadb::Result<Option<Value>> {
-        match self.request_json(Method::GET, &format!("/{}", document_path(id)), None, self.limits.stall_timeout) {
+        match self.request_json(Method::GET, &format!("/{}", encode_id(id)), None, self.limits.stall_timeout) {
             Err(error) if error.kind() == stemmadb::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(JsonResponse { value: mut body, .. }) => {
@@ -692,7 +678,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
             object.insert("_rev", revision);
         }
         let response =
-            self.request_json(Method::PUT, &format!("/{}", document_path(id)), Some(&body), self.limits.stall_timeout)?;
+            self.request_json(Method::PUT, &format!("/{}", encode_id(id)), Some(&body), self.limits.stall_timeout)?;
         if let Some(revision) = response.get("rev").and_then(Value::as_str) {
             *self.checkpoints.lock() = vec![(id.to_owned(), revision.to_owned())];
         }
@@ -706,8 +692,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
         selection: &ReplicationScope,
     ) -> stemmadb::Result<ChangesPage> {
         let since = since.map_or_else(|| "0".to_owned(), sequence_text);
-        let response =
-            self.feed(&format!("&limit={count}&since={}", encoded(&since)), selection, self.limits.stall_timeout)?;
+        let response = self.feed(
+            &format!("&limit={count}&since={}", encode_segment(&since)),
+            selection,
+            self.limits.stall_timeout,
+        )?;
         let malformed = || unavailable(format!("{} returns a malformed changes feed", self.url));
         let rows = response.get("results").and_then(Value::as_array).ok_or_else(malformed)?;
         let mut leaves = Vec::with_capacity(rows.len());
@@ -731,7 +720,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
         let view = parameters.iter().find(|(name, _)| name == "view").map_or("", |(_, view)| view.as_str());
         let (name, members) = if name == "_view" { (view, "views") } else { (name, "filters") };
         let Some((design, function)) = name.split_once('/') else { return Ok(String::new()) };
-        let path = format!("/_design/{}", encoded(design));
+        let path = format!("/_design/{}", encode_segment(design));
         let design = self.request_json(Method::GET, &path, None, self.limits.stall_timeout)?;
         let function = design.get(members).and_then(|functions| functions.get(function));
         Ok(function.map(Value::to_json).unwrap_or_default())
@@ -783,8 +772,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for HttpPeer<C> {
     }
 
     fn wait(&self, since: &Value, timeout: Duration) -> stemmadb::Result<()> {
-        let parameters =
-            format!("&feed=longpoll&limit=1&timeout={}&since={}", timeout.as_millis(), encoded(&sequence_text(since)));
+        let parameters = format!(
+            "&feed=longpoll&limit=1&timeout={}&since={}",
+            timeout.as_millis(),
+            encode_segment(&sequence_text(since))
+        );
         self.feed(&parameters, &ReplicationScope::All, timeout + self.limits.stall_timeout).map(|_| ())
     }
 }

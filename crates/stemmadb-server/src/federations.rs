@@ -17,6 +17,7 @@ use stemmadb::Value;
 use stemmadb_client::{AnyDatabase, Client, ClientOptions, TlsTrust};
 use stemmadb_federation::{Federation, Member, without_credentials};
 use stemmadb_http::network::is_server_address;
+use stemmadb_http::url::host_of;
 
 use crate::auth::User;
 use crate::directory::{Directory, ServedDatabase, check_plain_name};
@@ -93,11 +94,7 @@ impl MemberDefinition {
 
     /// The host of a URL, without the port.
     fn host(&self) -> &str {
-        let authority = self.authority();
-        match authority.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-            _ => authority,
-        }
+        host_of(self.authority())
     }
 
     fn check(&self, outbound: &OutboundClient) -> Result<()> {

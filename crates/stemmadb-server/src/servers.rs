@@ -14,13 +14,12 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client as HttpClient;
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use stemmadb::Value;
 use stemmadb::replication::Peer;
 use stemmadb_client::{Client, ClientOptions, RemoteDatabase, TlsTrust};
 use stemmadb_http::runtime::BlockingRuntime;
-use stemmadb_http::url::DatabaseUrl;
+use stemmadb_http::url::{DatabaseUrl, encode_segment, host_of};
 use stemmadb_http::{HttpPeer, PeerLimits};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -45,14 +44,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const RECONNECT_TIME: Duration = Duration::from_secs(2);
 /// The largest answer that is read as a whole.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-
-/// The characters of a path segment that are percent-encoded.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-/// A text as a segment of a path, or as a part of a query.
-pub(crate) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, SEGMENT).to_string()
-}
 
 /// Another server, as an administrator describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,7 +112,7 @@ impl OtherServer {
     /// A database of the server as one side of a replication.
     pub(crate) fn peer(&self, database: &str) -> Arc<dyn Peer> {
         let (url, runtime) =
-            (format!("{}/{}", self.origin, encoded(database)), BlockingRuntime::Threaded(server_runtime()));
+            (format!("{}/{}", self.origin, encode_segment(database)), BlockingRuntime::Threaded(server_runtime()));
         let (client, headers, limits) = (self.http.clone(), self.headers.clone(), self.limits.clone());
         Arc::new(HttpPeer::with_client(client, url, headers, runtime, limits, self.stopping.clone()))
     }
@@ -242,11 +233,7 @@ impl OtherServers {
         let DatabaseUrl { url, headers } = definition.parsed()?;
         let origin = url.trim_end_matches('/').to_owned();
         let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
-        let host = match authority.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-            _ => authority,
-        };
-        self.outbound.check(host)?;
+        self.outbound.check(host_of(authority))?;
         let options = ClientOptions::new().reconnect_time(RECONNECT_TIME).trust(self.trust.clone());
         let client = Client::lazy(&definition.url, options)?;
         Ok(OtherServer {

@@ -67,7 +67,7 @@ pub(crate) struct ChangeRow<'a> {
 pub(crate) enum ChangeDocument<'a> {
     Stored(DocumentPrinter<'a>, &'a Document),
     /// As another server has printed it.
-    Printed(Bytes),
+    Printed(Vec<u8>),
 }
 
 impl ChangeRow<'_> {
@@ -102,7 +102,7 @@ impl ChangeRow<'_> {
             out.extend_from_slice(b",\"doc\":");
             match document {
                 ChangeDocument::Stored(printer, document) => printer.print(document, out)?,
-                ChangeDocument::Printed(text) => out.extend_from_slice(text.trim_ascii_end()),
+                ChangeDocument::Printed(text) => out.extend_from_slice(text),
             }
         }
         out.push(b'}');

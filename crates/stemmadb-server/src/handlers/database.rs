@@ -7,9 +7,10 @@ use hyper::header::LOCATION;
 use serde_json::json;
 use stemmadb::IndexPolicy;
 use stemmadb::replication::Peer;
+use stemmadb_http::url::encode_segment;
 
 use super::backup::status_value;
-use super::document::{absolute_url, encode_segment};
+use super::document::absolute_url;
 use super::virtual_database::{self, ShardTotals};
 use crate::app::Call;
 use crate::auth::{Restriction, Security};

@@ -7,16 +7,16 @@ use hyper::header::{ETAG, LOCATION};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 use stemmadb::{Durability, Revision, Sequence, Snapshot, Value};
+use stemmadb_http::url::{encode_id, encode_segment};
 
 use super::tiers;
 use crate::app::Call;
 use crate::auth::Restriction;
 use crate::design::WriteValidator;
 use crate::directory::ServedDatabase;
-use crate::documents::REPLICATOR_DATABASE;
 use crate::documents::{
-    DocumentPrinter, IncomingDocument, LeavesRequest, OpenRevs, OpenedRevision, check_id, is_readable, open_revs,
-    parse_revision, parse_revisions, parse_show_options, visible_branches,
+    DocumentPrinter, IncomingDocument, LeavesRequest, OpenRevs, OpenedRevision, REPLICATOR_DATABASE, check_id,
+    is_readable, open_revs, parse_revision, parse_revisions, parse_show_options, visible_branches,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
@@ -337,21 +337,6 @@ pub(super) fn absolute_url(call: &Call, path: &str) -> String {
         _ => call.state.config.is_encrypted(),
     };
     format!("{}://{host}{path}", if is_https { "https" } else { "http" })
-}
-
-/// The characters that are percent-encoded in a path segment.
-const SEGMENT: &percent_encoding::AsciiSet =
-    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-pub(super) fn encode_segment(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, SEGMENT).to_string()
-}
-
-fn encode_id(id: &str) -> String {
-    match id.split_once('/') {
-        Some((kind @ ("_design" | "_local"), name)) => format!("{kind}/{}", encode_segment(name)),
-        _ => encode_segment(id),
-    }
 }
 
 /// `DELETE /{db}/{doc}`

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
-use stemmadb::{Aggregation, Query, Selector};
-use stemmadb_federation::{FederatedChange, FederatedFind, Federation, MissingMembers};
+use stemmadb::{Aggregation, Query, Selector, Value};
+use stemmadb_federation::{FederatedAggregation, FederatedChange, FederatedFind, Federation, MissingMembers};
 
 use super::aggregate::rows_text;
 use crate::accounts::authorize;
@@ -140,18 +140,72 @@ pub(super) fn failure(error: stemmadb::Error) -> Failure {
     }
 }
 
+/// A parameter of a query that several databases can't answer together, if it has one.
+pub(super) fn unsupported_parameter(request: &FindRequest) -> Option<&'static str> {
+    let parameters = [
+        ("conflicts", request.conflicts),
+        ("execution_stats", request.execution_stats),
+        ("use_index", request.use_index.is_some()),
+        ("partition", request.partition.is_some()),
+    ];
+    parameters.into_iter().find_map(|(name, is_set)| is_set.then_some(name))
+}
+
+/// The documents that `find` finds in several databases. `held` is dropped when all of them are read.
+pub(super) async fn found_response(
+    call: &Call,
+    request: FindRequest,
+    find: impl FnOnce(Query) -> FederatedFind + Send + 'static,
+    held: impl Send + 'static,
+) -> Result<HttpResponse> {
+    let limits = &call.state.config.limits;
+    let query_time = limits.query_time;
+    streamed(StatusCode::OK, "application/json", limits.stall_timeout, move |mut out| async move {
+        let query = request.query(true)?;
+        let find = query_time.into_iter().fold(find(query.clone()), |find, time| find.deadline(time));
+        write_documents((!request.is_at_end()).then_some(find), &query, &request, &mut out).await?;
+        out.buffer.extend_from_slice(b"}\n");
+        drop(held);
+        Ok(())
+    })
+    .await
+}
+
+/// The figures of `aggregate`, the aggregation of a body over several databases. `held` is dropped afterwards.
+pub(super) async fn aggregated_response(
+    call: &Call,
+    body: Value,
+    aggregate: impl FnOnce(&Value) -> FederatedAggregation + Send + 'static,
+    held: impl Send + 'static,
+) -> Result<HttpResponse> {
+    Aggregation::parse(&body)?;
+    let query_time = call.state.config.limits.query_time;
+    blocking(move || {
+        let aggregation = aggregate(&body).within(exclude_design_documents(Selector::everything()));
+        let aggregation = query_time.into_iter().fold(aggregation, |one, time| one.deadline(time));
+        let mut text = rows_text(aggregation.rows().map_err(failure)?);
+        text.extend_from_slice(b"}\n");
+        drop(held);
+        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
+    })
+    .await
+}
+
+/// Parses the body of a count: a `selector`, and nothing else.
+pub(super) fn counted_selector(body: &Value) -> Result<Selector> {
+    match body.as_object().map(|body| (body.len(), body.get("selector"))) {
+        Some((1, Some(selector))) => Ok(Selector::parse(selector)?),
+        _ => Err(Failure::bad_request("the body is an object with a `selector` and nothing else")),
+    }
+}
+
 /// `POST /_federation/{name}/_find`
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
     let question = Question::parse(&call, &FIND).await?;
     let request = FindRequest::parse(&call.json().await?)?;
-    for (name, is_set) in [
-        ("conflicts", request.conflicts),
-        ("execution_stats", request.execution_stats),
-        ("use_index", request.use_index.is_some()),
-    ] {
-        if is_set {
-            return Err(Failure::bad_request(format!("a query of a federation has no `{name}`")));
-        }
+    // `partition` is ignored.
+    if let Some(name) = unsupported_parameter(&request).filter(|name| *name != "partition") {
+        return Err(Failure::bad_request(format!("a query of a federation has no `{name}`")));
     }
     let timeout = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/json", timeout, move |mut out| async move {
@@ -171,7 +225,7 @@ async fn write_found(question: &Question, request: &FindRequest, out: &mut Respo
 }
 
 /// Writes the beginning of a response: the documents that a query of several databases finds, and the bookmark.
-pub(super) async fn write_documents(
+async fn write_documents(
     find: Option<FederatedFind>,
     query: &Query,
     request: &FindRequest,
@@ -201,11 +255,7 @@ pub(super) async fn write_documents(
 /// `POST /_federation/{name}/_count`
 pub(crate) async fn count(mut call: Call) -> Result<HttpResponse> {
     let question = Question::parse(&call, &FIND).await?;
-    let body = call.json().await?;
-    let selector = match body.as_object().map(|body| (body.len(), body.get("selector"))) {
-        Some((1, Some(selector))) => Selector::parse(selector)?,
-        _ => return Err(Failure::bad_request("the body is an object with a `selector` and nothing else")),
-    };
+    let selector = counted_selector(&call.json().await?)?;
     blocking(move || {
         let mut count = 0;
         if let Some(federation) = question.open()? {

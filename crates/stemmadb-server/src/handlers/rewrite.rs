@@ -10,8 +10,8 @@ use hyper::http::request::Parts;
 use hyper::http::uri::PathAndQuery;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use stemmadb::Value;
+use stemmadb_http::url::encode_segment;
 
-use super::document::encode_segment;
 use super::function_response::function_response;
 use crate::app::Call;
 use crate::design::{self, DesignFunctions, insecure, request_value, rewrite_by_rules, thrown_failure};

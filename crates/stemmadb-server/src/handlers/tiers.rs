@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::{Aggregation, Change, Revision, Selector, Sequence, Value};
+use stemmadb::{Change, Revision, Sequence, Value};
 use tokio::runtime::Handle;
 
-use super::aggregate::rows_text;
-use super::federation::{failure, write_documents};
+use super::federation::{aggregated_response, counted_selector, failure, found_response, unsupported_parameter};
 use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingDocument, print_document};
@@ -67,36 +66,15 @@ fn tiers_of(call: &Call) -> Result<Arc<OpenTiers>> {
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
     let tiers = tiers_of(&call)?;
     let request = FindRequest::parse(&call.json().await?)?;
-    for (name, is_set) in [
-        ("conflicts", request.conflicts),
-        ("execution_stats", request.execution_stats),
-        ("use_index", request.use_index.is_some()),
-        ("partition", request.partition.is_some()),
-    ] {
-        if is_set {
-            return Err(Failure::bad_request(format!("a query of all tiers has no `{name}`")));
-        }
+    if let Some(name) = unsupported_parameter(&request) {
+        return Err(Failure::bad_request(format!("a query of all tiers has no `{name}`")));
     }
-    let limits = &call.state.config.limits;
-    let query_time = limits.query_time;
-    streamed(StatusCode::OK, "application/json", limits.stall_timeout, move |mut out| async move {
-        let query = request.query(true)?;
-        let find = tiers.database.find(query.clone());
-        let find = query_time.into_iter().fold(find, |find, time| find.deadline(time));
-        write_documents((!request.is_at_end()).then_some(find), &query, &request, &mut out).await?;
-        out.buffer.extend_from_slice(b"}\n");
-        Ok(())
-    })
-    .await
+    found_response(&call, request, move |query| tiers.database.find(query), ()).await
 }
 
 /// `POST /{db}/_tiers/_count`
 pub(crate) async fn count(mut call: Call) -> Result<HttpResponse> {
-    let (tiers, body) = (tiers_of(&call)?, call.json().await?);
-    let selector = match body.as_object().map(|body| (body.len(), body.get("selector"))) {
-        Some((1, Some(selector))) => Selector::parse(selector)?,
-        _ => return Err(Failure::bad_request("the body is an object with a `selector` and nothing else")),
-    };
+    let (tiers, selector) = (tiers_of(&call)?, counted_selector(&call.json().await?)?);
     let query_time = call.state.config.limits.query_time;
     blocking(move || {
         let find = tiers.database.find(exclude_design_documents(selector));
@@ -112,16 +90,7 @@ pub(crate) async fn aggregate(mut call: Call) -> Result<HttpResponse> {
     if body.get("pipeline").is_some() {
         return Err(Failure::not_implemented("Tiers run no pipelines: ask for `figures` and `group_by`."));
     }
-    Aggregation::parse(&body)?;
-    let query_time = call.state.config.limits.query_time;
-    blocking(move || {
-        let aggregation = tiers.database.aggregation(&body).within(exclude_design_documents(Selector::everything()));
-        let aggregation = query_time.into_iter().fold(aggregation, |one, time| one.deadline(time));
-        let mut text = rows_text(aggregation.rows().map_err(failure)?);
-        text.extend_from_slice(b"}\n");
-        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
-    })
-    .await
+    aggregated_response(&call, body, move |body| tiers.database.aggregation(body), ()).await
 }
 
 /// `GET /{db}/_tiers/_changes`

@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::future::select_all;
 use hyper::{Method, StatusCode};
-use stemmadb::{Change, Document, ErrorKind, Value};
+use stemmadb::{Change, ErrorKind, Value};
 use stemmadb_federation::{VirtualChangeRows, VirtualChanges};
+use stemmadb_http::url::encode_segment;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -22,9 +21,8 @@ use crate::changes::{
 };
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, Query, blocking, initial_read, server_runtime, streamed};
-use crate::servers::encoded;
-use crate::virtual_databases::{OpenVirtual, RemoteShard, Shard};
+use crate::http::{HttpResponse, Query, blocking, initial_read, streamed};
+use crate::virtual_databases::{OpenVirtual, Shard, ShardSignals};
 
 /// The parameters of a request.
 struct VirtualChangesRequest {
@@ -98,7 +96,7 @@ impl VirtualChangesRequest {
 fn document_parameters(query: &Query) -> String {
     let names = ["attachments", "att_encoding_info", "conflicts", "revs", "revs_info"];
     let given = names.iter().filter_map(|name| Some((name, query.text(name)?)));
-    given.map(|(name, text)| format!("&{name}={}", encoded(text))).collect()
+    given.map(|(name, text)| format!("&{name}={}", encode_segment(text))).collect()
 }
 
 fn unsupported(what: &str) -> Failure {
@@ -217,7 +215,7 @@ impl Feed {
                     let snapshot = served.database().snapshot()?;
                     stored = Some((served, snapshot, document));
                 }
-                Shard::There(remote) => printed = Some(self.printed_there(&remote, change)?),
+                Shard::There(remote) => printed = Some(remote.print(document, &request.document_parameters)?),
             }
         }
         let stored = stored.as_ref().map(|(served, snapshot, document)| {
@@ -233,25 +231,6 @@ impl Feed {
             document: printed.map(ChangeDocument::Printed).or(stored),
         };
         row.write(out)
-    }
-
-    /// The revision of a change as the server of its shard prints it. Blocks.
-    fn printed_there(&self, remote: &RemoteShard, change: &Change) -> Result<Bytes> {
-        let query = format!("?rev={}{}", change.revision, self.request.document_parameters);
-        let path = format!("/{}{query}", encoded(change.id.as_str()));
-        match server_runtime().block_on(remote.ask(Method::GET, &path, None, None)) {
-            Ok((_, text)) => Ok(text),
-            // It was replaced meanwhile, and is not stored any more: what the feed has of it.
-            Err(failure) if failure.status() == StatusCode::NOT_FOUND => {
-                let mut value = change.document.as_ref().map(Document::value).transpose()?.unwrap_or_default();
-                if let Value::Object(object) = &mut value {
-                    object.insert("_id", change.id.as_str());
-                    object.insert("_rev", change.revision.to_string());
-                }
-                Ok(value.to_json().into())
-            }
-            Err(failure) => Err(failure),
-        }
     }
 
     /// The text after the last row. Blocks.
@@ -286,17 +265,13 @@ impl LiveFeed {
             self.client.send("{\"results\":[\n".into()).await?;
         }
         loop {
-            // Before the feed reads, so that nothing is missed in between. The epoch comes first: its change means
-            // that there may be other shards.
-            let mut epochs = self.rows.open.epochs();
-            epochs.borrow_and_update();
-            let mut published = self.rows.open.layout().published();
-            published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
+            // Before the feed reads, so that nothing is missed in between.
+            let mut signals = self.rows.open.signals();
             self.catch_up().await?;
             if self.rows.is_complete() {
                 break;
             }
-            match self.wait(&mut epochs, &mut published).await? {
+            match self.wait(&mut signals).await? {
                 WakeReason::Changes => {}
                 WakeReason::Heartbeat => self.client.send(self.rows.request.feed.heartbeat().into()).await?,
                 WakeReason::End => break,
@@ -328,24 +303,14 @@ impl LiveFeed {
         }
     }
 
-    async fn wait(
-        &mut self,
-        epochs: &mut watch::Receiver<u64>,
-        published: &mut [watch::Receiver<stemmadb::Sequence>],
-    ) -> Result<WakeReason> {
+    async fn wait(&mut self, signals: &mut ShardSignals) -> Result<WakeReason> {
         let request = self.rows.request.clone();
         let deadline = match request.heartbeat {
             Some(heartbeat) => Instant::now() + heartbeat,
             None => self.idle_since + request.timeout,
         };
-        let changed = select_all(published.iter_mut().map(|published| Box::pin(published.changed())));
         tokio::select! {
-            _ = epochs.changed() => Ok(WakeReason::Changes),
-            (changed, ..) = changed => match (changed, epochs.has_changed()) {
-                // A shard that was merged away is closed after the epoch has changed.
-                (Ok(()), _) | (Err(_), Ok(true)) => Ok(WakeReason::Changes),
-                (Err(_), _) => Ok(WakeReason::End),
-            },
+            is_open = signals.changed() => Ok(if is_open { WakeReason::Changes } else { WakeReason::End }),
             _ = self.stopping.wait_for(|stopping| *stopping) => Ok(WakeReason::End),
             () = sleep_until(deadline) => match request.heartbeat {
                 Some(_) => Ok(WakeReason::Heartbeat),

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::replication::Peer;
-use stemmadb::{Aggregation, Selector, Value};
+use stemmadb::{Selector, Value};
 use stemmadb_federation::Grouping;
 use tokio::sync::OwnedRwLockReadGuard;
 
-use super::aggregate::rows_text;
-use super::federation::{failure, write_documents};
+use super::federation::{aggregated_response, found_response, unsupported_parameter};
 use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{HttpResponse, blocking, streamed};
-use crate::mango::{FindRequest, exclude_design_documents};
+use crate::http::{HttpResponse, blocking};
+use crate::mango::FindRequest;
 use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual, PromoteRequest, VirtualDatabases};
 
 /// An open virtual database, and what keeps documents in their shards if some are on other servers.
@@ -102,28 +101,10 @@ pub(super) async fn info(open: Arc<OpenVirtual>, others: ShardTotals) -> Result<
 
 /// `POST /{db}/_find`
 pub(super) async fn find(call: &Call, (open, fence): FencedVirtual, request: FindRequest) -> Result<HttpResponse> {
-    for (name, is_set) in [
-        ("conflicts", request.conflicts),
-        ("execution_stats", request.execution_stats),
-        ("use_index", request.use_index.is_some()),
-        ("partition", request.partition.is_some()),
-    ] {
-        if is_set {
-            return Err(Failure::not_implemented(format!("A query of a virtual database has no `{name}`.")));
-        }
+    if let Some(name) = unsupported_parameter(&request) {
+        return Err(Failure::not_implemented(format!("A query of a virtual database has no `{name}`.")));
     }
-    let limits = &call.state.config.limits;
-    let query_time = limits.query_time;
-    streamed(StatusCode::OK, "application/json", limits.stall_timeout, move |mut out| async move {
-        let query = request.query(true)?;
-        let find = open.database.find(query.clone());
-        let find = query_time.into_iter().fold(find, |find, time| find.deadline(time));
-        write_documents((!request.is_at_end()).then_some(find), &query, &request, &mut out).await?;
-        out.buffer.extend_from_slice(b"}\n");
-        drop(fence);
-        Ok(())
-    })
-    .await
+    found_response(call, request, move |query| open.database.find(query), fence).await
 }
 
 /// `POST /{db}/_aggregate`
@@ -132,17 +113,7 @@ pub(super) async fn aggregate(call: &Call, (open, fence): FencedVirtual, body: V
         let reason = "A virtual database runs no pipelines: ask for `figures` and `group_by`.";
         return Err(Failure::not_implemented(reason));
     }
-    Aggregation::parse(&body)?;
-    let query_time = call.state.config.limits.query_time;
-    blocking(move || {
-        let aggregation = open.database.aggregation(&body).within(exclude_design_documents(Selector::everything()));
-        let aggregation = query_time.into_iter().fold(aggregation, |one, time| one.deadline(time));
-        let mut text = rows_text(aggregation.rows().map_err(failure)?);
-        text.extend_from_slice(b"}\n");
-        drop(fence);
-        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
-    })
-    .await
+    aggregated_response(call, body, move |body| open.database.aggregation(body), fence).await
 }
 
 /// The error for a database without shards.

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use stemmadb::Value;
 use stemmadb::replication::ReplicationScope;
-use stemmadb_http::url::{DatabaseUrl, basic};
+use stemmadb_http::url::{DatabaseUrl, basic, host_of};
 
 use super::conflicts::ConflictDefinition;
 use crate::error::{Failure, Result};
@@ -49,10 +49,7 @@ impl Endpoint {
     pub(super) fn host(&self) -> Option<&str> {
         let Endpoint::Remote { url, .. } = self else { return None };
         let authority = url.split("://").nth(1)?.split(['/', '?', '#']).next()?;
-        Some(match authority.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-            _ => authority,
-        })
+        Some(host_of(authority))
     }
 
     pub(super) fn parse(value: &Value, which: &str) -> Result<Self> {

@@ -20,8 +20,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
+use stemmadb::Sequence;
 use stemmadb_federation::{Grouping, VirtualDatabase};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, watch};
 use tokio::time::timeout;
@@ -90,6 +92,24 @@ pub(crate) struct OpenVirtual {
     epoch: watch::Sender<u64>,
 }
 
+/// Signals of changes of the documents of all shards, and of the placement.
+pub(crate) struct ShardSignals {
+    epoch: watch::Receiver<u64>,
+    published: Vec<watch::Receiver<Sequence>>,
+}
+
+impl ShardSignals {
+    /// Waits for a change; returns false if the shards were closed.
+    pub(crate) async fn changed(&mut self) -> bool {
+        let changed = select_all(self.published.iter_mut().map(|published| Box::pin(published.changed())));
+        tokio::select! {
+            _ = self.epoch.changed() => true,
+            // A shard that was merged away is closed after the epoch has changed.
+            (changed, ..) = changed => changed.is_ok() || self.epoch.has_changed().is_ok_and(|has_changed| has_changed),
+        }
+    }
+}
+
 /// A virtual database as a request uses it: no document changes its shard as long as it exists.
 pub(crate) struct EnteredVirtual {
     pub(crate) open: Arc<OpenVirtual>,
@@ -153,9 +173,14 @@ impl OpenVirtual {
         layout
     }
 
-    /// A receiver of the versions of the placement.
-    pub(crate) fn epochs(&self) -> watch::Receiver<u64> {
-        self.epoch.subscribe()
+    /// Signals of all changes from now on. A reader takes them before it reads.
+    pub(crate) fn signals(&self) -> ShardSignals {
+        // The epoch comes first: its change means that there may be other shards.
+        let mut epoch = self.epoch.subscribe();
+        epoch.borrow_and_update();
+        let mut published = self.layout().published();
+        published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
+        ShardSignals { epoch, published }
     }
 
     /// The name of a shard's server.
@@ -226,15 +251,15 @@ impl VirtualDatabases {
     }
 
     async fn create_parts(&self, name: &str, new: &NewVirtual, created: &mut Vec<(String, Shard)>) -> Result<()> {
+        let mut locations = Locations::default();
+        locations.set_replicas(new.replica_count, new.servers.clone())?;
         for number in 1..=new.shard_count {
             let (shard, at) = (format!("shard-{number}"), (number - 1) % new.servers.len().max(1));
             let server = new.servers.get(at).map_or(HERE, String::as_str);
             created.push((shard.clone(), create_shard(&self.directory, &self.servers, name, &shard, server).await?));
         }
         let members: Vec<_> = created.iter().map(|(shard, part)| part.member(shard)).collect();
-        let (grouping, servers, replica_count) = (new.grouping, new.servers.clone(), new.replica_count);
-        let mut locations = Locations::default();
-        locations.set_replicas(replica_count, servers)?;
+        let grouping = new.grouping;
         blocking(move || Ok(VirtualDatabase::create(members, grouping)?)).await?;
         let remote = |(shard, part): &(String, Shard)| match part {
             Shard::Here(_) => None,
@@ -250,7 +275,7 @@ impl VirtualDatabases {
         })
         .await?;
         self.directory.create_with(name, of_kind(DatabaseKind::Virtual)).await?;
-        if replica_count > 0 {
+        if new.replica_count > 0 {
             self.open(name).await?;
         }
         Ok(())

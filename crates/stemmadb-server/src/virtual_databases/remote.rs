@@ -1,4 +1,4 @@
-//! Shards that lie on other servers, and the record of where they are.
+//! Shards that are on other servers, and the record of where they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,19 @@ use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use stemmadb::replication::Peer;
-use stemmadb::{Sequence, Value};
+use stemmadb::{Document, Sequence, Value};
 use stemmadb_federation::{Member, PlacementStore};
 use stemmadb_http::library_error;
+use stemmadb_http::url::{encode_id, encode_segment};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{OpenVirtual, database_name};
 use crate::directory::{Directory, ServedDatabase};
+use crate::documents::print_document;
 use crate::error::{Failure, Result};
 use crate::http::{MemoryReservation, server_runtime};
-use crate::servers::{HERE, OtherServer, OtherServers, encoded};
+use crate::servers::{HERE, OtherServer, OtherServers};
 use crate::settings::SettingStore;
 
 /// How long a server holds back an answer while nothing changes.
@@ -121,7 +123,7 @@ impl RemoteShard {
 
     /// The path of the database's route `rest`, which begins with a slash or is empty.
     pub(crate) fn path(&self, rest: &str) -> String {
-        format!("/{}{rest}", encoded(&self.database))
+        format!("/{}{rest}", encode_segment(&self.database))
     }
 
     /// Asks the server; returns the status and the answer. `rest` follows the name of the database.
@@ -136,6 +138,28 @@ impl RemoteShard {
         reservation: Option<&MemoryReservation>,
     ) -> Result<(StatusCode, Bytes)> {
         self.server.ask(method, &self.path(rest), body, reservation).await
+    }
+
+    /// A document of the shard as JSON, with these parameters of a request, to follow others. Blocks.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(crate) fn print(&self, document: &Document, parameters: &str) -> Result<Vec<u8>> {
+        let known = || {
+            let mut text = Vec::new();
+            print_document(document, &mut text)?;
+            Ok(text)
+        };
+        if parameters.is_empty() && document.attachments()?.is_empty() {
+            return known();
+        }
+        let path = format!("/{}?rev={}{parameters}", encode_id(document.id().as_str()), document.revision());
+        match server_runtime().block_on(self.ask(Method::GET, &path, None, None)) {
+            Ok((_, text)) => Ok(text.trim_ascii_end().to_vec()),
+            // It was replaced meanwhile, and is not stored any more.
+            Err(failure) if failure.status() == StatusCode::NOT_FOUND => known(),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn published(&self) -> watch::Receiver<Sequence> {
@@ -188,7 +212,7 @@ async fn next(server: &OtherServer, path: &str, since: Option<&str>) -> Result<S
         None => "?since=now&limit=0".to_owned(),
         Some(since) => {
             let wait = WATCH_TIMEOUT.as_millis();
-            format!("?feed=longpoll&limit=1&timeout={wait}&since={}", encoded(since))
+            format!("?feed=longpoll&limit=1&timeout={wait}&since={}", encode_segment(since))
         }
     };
     let (_, answer) = server.ask(Method::GET, &format!("{path}{query}"), None, None).await?;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use stemmadb::replication::{BackgroundReplication, Replication, ReplicationState};
 use tokio::sync::OwnedMutexGuard;
 
-use super::remote::{Locations, Shard};
+use super::remote::{Locations, ReplicaLocation, Shard};
 use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
@@ -190,9 +190,9 @@ impl VirtualSlot {
             match followed.filter(|_| of_shard < locations.replica_count) {
                 Some((of, shard)) => {
                     kept.push((of.clone(), location.server.clone()));
-                    self.follow(open, name, shard).await;
+                    self.follow(open, name, location, shard).await;
                 }
-                None => self.remove_replica(open, name).await,
+                None => self.remove_replica(open, name, location).await,
             }
         }
         for (of, shard) in &shards {
@@ -268,14 +268,14 @@ impl VirtualSlot {
     }
 
     /// Lets a replica that exists follow its shard, if it does not.
-    async fn follow(&self, open: &OpenVirtual, name: &str, shard: &Shard) {
+    async fn follow(&self, open: &OpenVirtual, name: &str, location: &ReplicaLocation, shard: &Shard) {
         let is_following = |replica: &Replica| replica.name == name && replica.following.is_some();
         if open.replicas.lock().iter().any(is_following) {
             return;
         }
-        match self.open_replica(name).await {
-            Ok((of, part)) => {
-                let mut replica = Replica { name: name.to_owned(), of, part, following: None };
+        match self.open_replica(name, location).await {
+            Ok(part) => {
+                let mut replica = Replica { name: name.to_owned(), of: location.of.clone(), part, following: None };
                 replica.follow(shard);
                 let mut replicas = open.replicas.lock();
                 replicas.retain(|replica| replica.name != name);
@@ -288,24 +288,20 @@ impl VirtualSlot {
     }
 
     /// Opens a replica, whose creation may have been interrupted.
-    async fn open_replica(&self, name: &str) -> Result<(String, Shard)> {
-        let record = self.record();
-        let mut locations = blocking(move || record.locations()).await?;
-        let location = locations.replicas.remove(name).ok_or_else(|| Failure::not_found("there is no such replica"))?;
-        if location.server == HERE && self.directory.contains(&location.database) {
-            return Ok((location.of, Shard::Here(self.directory.open_part(&location.database).await?)));
+    async fn open_replica(&self, name: &str, location: &ReplicaLocation) -> Result<Shard> {
+        match location.server == HERE && self.directory.contains(&location.database) {
+            true => Ok(Shard::Here(self.directory.open_part(&location.database).await?)),
+            false => create_shard(&self.directory, &self.servers, &self.name, name, &location.server).await,
         }
-        let part = create_shard(&self.directory, &self.servers, &self.name, name, &location.server).await?;
-        Ok((location.of, part))
     }
 
-    async fn remove_replica(&self, open: &OpenVirtual, name: &str) {
+    async fn remove_replica(&self, open: &OpenVirtual, name: &str, location: &ReplicaLocation) {
         if open.shards.read().contains_key(name) {
             return;
         }
         open.replicas.lock().retain(|replica| replica.name != name);
-        let removed = match self.open_replica(name).await {
-            Ok((_, part)) => self.delete_shard(name, part).await,
+        let removed = match self.open_replica(name, location).await {
+            Ok(part) => self.delete_shard(name, part).await,
             Err(failure) => Err(failure),
         };
         let (record, name) = (self.record(), name.to_owned());

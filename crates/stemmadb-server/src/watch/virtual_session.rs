@@ -6,11 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::future::select_all;
-use hyper::Method;
-use stemmadb::{Document, ErrorKind, Revision, Sequence, Value};
+use stemmadb::{Document, ErrorKind, Revision};
 use stemmadb_federation::{FederatedRows, VirtualChangeRows};
-use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::message::{MessageWriter, WatchMessage};
@@ -21,9 +18,8 @@ use crate::accounts::SessionCheck;
 use crate::app::ServerState;
 use crate::auth::{Security, User};
 use crate::error::{Failure, Result};
-use crate::http::{initial_read, server_runtime};
-use crate::servers::encoded;
-use crate::virtual_databases::{OpenVirtual, Shard};
+use crate::http::initial_read;
+use crate::virtual_databases::{OpenVirtual, Shard, ShardSignals};
 
 /// The state of a live query of a virtual database.
 pub(super) struct VirtualSession {
@@ -73,14 +69,10 @@ impl VirtualSession {
             self.send_full_result().await?;
         }
         loop {
-            // Before the changes are read, so that nothing is missed in between. The epoch comes first: its change
-            // means that there may be other shards.
-            let mut epochs = self.open.epochs();
-            epochs.borrow_and_update();
-            let mut published = self.open.layout().published();
-            published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
+            // Before the changes are read, so that nothing is missed in between.
+            let mut signals = self.open.signals();
             self.send_changes().await?;
-            while !self.wait(&mut epochs, &mut published).await? {
+            while !self.wait(&mut signals).await? {
                 self.transport.send_heartbeat(self.state.config.limits.stall_timeout).await?;
             }
         }
@@ -101,17 +93,11 @@ impl VirtualSession {
     }
 
     /// Waits for changes; returns false when it is time for a heartbeat.
-    async fn wait(&self, epochs: &mut Receiver<u64>, published: &mut [Receiver<Sequence>]) -> Result<bool, WatchEnd> {
+    async fn wait(&self, signals: &mut ShardSignals) -> Result<bool, WatchEnd> {
         let heartbeat_at = Instant::now() + self.request.heartbeat;
         let mut stopping = self.state.stopping.clone();
-        let changed = select_all(published.iter_mut().map(|published| Box::pin(published.changed())));
         tokio::select! {
-            _ = epochs.changed() => Ok(true),
-            (changed, ..) = changed => match (changed, epochs.has_changed()) {
-                // A shard that was merged away is closed after the epoch has changed.
-                (Ok(()), _) | (Err(_), Ok(true)) => Ok(true),
-                (Err(_), _) => Err(WatchEnd::Closed),
-            },
+            is_open = signals.changed() => if is_open { Ok(true) } else { Err(WatchEnd::Closed) },
             () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => Err(WatchEnd::Closed),
             () = self.transport.closed() => Err(WatchEnd::ClientGone),
             () = sleep_until(heartbeat_at) => Ok(false),
@@ -227,7 +213,7 @@ impl Reader {
             };
             let document = change.document.as_ref().filter(|_| !change.deleted && !change.id.is_design());
             let message = match document {
-                Some(document) if self.matches(document)? => {
+                Some(document) if self.request.selector.matches_document(document)? => {
                     let kind = match result.insert(change.id.as_str().to_owned(), change.revision) {
                         Some(known) if known == change.revision => continue,
                         Some(_) => "change",
@@ -247,15 +233,6 @@ impl Reader {
         Ok(Ok(false))
     }
 
-    fn matches(&self, document: &Document) -> Result<bool> {
-        let mut value = document.value()?;
-        if let Value::Object(object) = &mut value {
-            object.insert("_id", document.id().as_str());
-            object.insert("_rev", document.revision().to_string());
-        }
-        Ok(self.request.selector.matches(&value)?)
-    }
-
     fn row(&self, kind: &'static str, document: &Document) -> Result<WatchMessage> {
         let fields = self.request.fields.clone().map(Arc::new);
         match self.open.layout().shard_of(document.id().as_str()) {
@@ -265,18 +242,7 @@ impl Reader {
             }
             Shard::There(remote) => match &self.request.fields {
                 Some(fields) => WatchMessage::projected(kind, document, fields),
-                None => {
-                    let path = format!("/{}?rev={}", encoded(document.id().as_str()), document.revision());
-                    let printed = server_runtime().block_on(remote.ask(Method::GET, &path, None, None));
-                    match printed {
-                        Ok((_, text)) => Ok(WatchMessage::printed(kind, document, text.trim_ascii_end())),
-                        // It was replaced meanwhile: the next change has the newest revision.
-                        Err(failure) if failure.status() == hyper::StatusCode::NOT_FOUND => {
-                            WatchMessage::projected(kind, document, &[])
-                        }
-                        Err(failure) => Err(failure),
-                    }
-                }
+                None => Ok(WatchMessage::printed(kind, document, &remote.print(document, "")?)),
             },
         }
     }

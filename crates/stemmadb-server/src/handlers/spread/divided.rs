@@ -27,13 +27,9 @@ fn divide<T>(call: &Call, items: Vec<T>, id: impl Fn(&T) -> &str) -> Result<Vec<
     Ok(parts.into_values().collect())
 }
 
-/// An array that a request or an answer has under a name.
-fn array(value: Value, name: &str) -> Result<Vec<Value>> {
-    let found = match value {
-        Value::Object(mut object) => object.remove(name),
-        _ => None,
-    };
-    match found {
+/// Takes the array that a request or an answer has under a name.
+fn take_array(value: &mut Value, name: &str) -> Result<Vec<Value>> {
+    match value.as_object_mut().and_then(|object| object.remove(name)) {
         Some(Value::Array(items)) => Ok(items),
         _ => Err(Failure::bad_request(format!("Missing JSON list of '{name}'."))),
     }
@@ -77,14 +73,9 @@ pub(super) async fn post(mut call: Call, handler: Handler) -> Result<HttpRespons
 
 /// `POST /{db}/_bulk_docs`
 pub(super) async fn bulk_docs(mut call: Call, handler: Handler) -> Result<HttpResponse> {
-    let body = call.document().await?;
+    let mut body = call.document().await?;
     let is_replicated = body.get("new_edits") == Some(&Value::Bool(false));
-    let mut members = match &body {
-        Value::Object(members) => members.clone(),
-        _ => Object::new(),
-    };
-    members.remove("docs");
-    let mut documents = array(body, "docs")?;
+    let mut documents = take_array(&mut body, "docs")?;
     let mut rows: Vec<Option<Value>> = vec![None; documents.len()];
     for (document, row) in documents.iter_mut().zip(&mut rows) {
         if document.get("_id").is_none() {
@@ -99,21 +90,23 @@ pub(super) async fn bulk_docs(mut call: Call, handler: Handler) -> Result<HttpRe
     let accepted: Vec<(usize, Value)> =
         documents.into_iter().enumerate().filter(|(position, _)| rows[*position].is_none()).collect();
     let parts = divide(&call, accepted, |(_, document)| text(document, "_id"))?;
-    let asked = parts.iter().map(|(shard, part)| {
-        let mut body = members.clone();
-        body.insert("docs", Value::Array(part.iter().map(|(_, (_, document))| document.clone()).collect()));
-        (shard.clone(), Some(Value::Object(body)))
-    });
-    let asked: Vec<_> = asked.collect();
+    let (mut asked, mut positions) = (Vec::new(), Vec::new());
+    for (shard, part) in parts {
+        let (of_part, documents): (Vec<usize>, Vec<Value>) = part.into_iter().map(|(_, accepted)| accepted).unzip();
+        let mut body = body.clone();
+        set(&mut body, "docs", documents);
+        asked.push((shard, Some(body)));
+        positions.push(of_part);
+    }
     let answers = ShardCall::same_route(&call, handler).ask_all(asked).await?;
     let status = answers.first().map_or(StatusCode::CREATED, |(status, _)| *status);
     // Of replicated revisions, only errors are returned.
     let mut errors = Vec::new();
-    for ((_, part), (_, answer)) in parts.into_iter().zip(answers) {
+    for (positions, (_, answer)) in positions.into_iter().zip(answers) {
         let Value::Array(answer) = answer else { return Err(Failure::internal("a shard answered without rows")) };
         match is_replicated {
             true => errors.extend(answer),
-            false => part.into_iter().zip(answer).for_each(|((_, (position, _)), row)| rows[position] = Some(row)),
+            false => positions.into_iter().zip(answer).for_each(|(position, row)| rows[position] = Some(row)),
         }
     }
     let rows = rows.into_iter().flatten().chain(errors).collect();
@@ -122,22 +115,24 @@ pub(super) async fn bulk_docs(mut call: Call, handler: Handler) -> Result<HttpRe
 
 /// `POST /{db}/_bulk_get`
 pub(super) async fn bulk_get(mut call: Call, handler: Handler) -> Result<HttpResponse> {
-    let entries = array(call.json().await?, "docs")?;
+    let entries = take_array(&mut call.json().await?, "docs")?;
     if entries.iter().any(|entry| entry.get("id").and_then(Value::as_str).is_none()) {
         return Err(Failure::bad_request("document id missed"));
     }
     let count = entries.len();
     call.parts.headers.remove(hyper::header::ACCEPT);
     let parts = divide(&call, entries, |entry| text(entry, "id"))?;
-    let body = |part: &[(usize, Value)]| {
-        single("docs", part.iter().map(|(_, entry)| entry.clone()).collect::<Vec<_>>().into())
-    };
-    let asked: Vec<_> = parts.iter().map(|(shard, part)| (shard.clone(), Some(body(part)))).collect();
+    let (mut asked, mut positions) = (Vec::new(), Vec::new());
+    for (shard, part) in parts {
+        let (of_part, entries): (Vec<usize>, Vec<Value>) = part.into_iter().unzip();
+        asked.push((shard, Some(single("docs", entries.into()))));
+        positions.push(of_part);
+    }
     let answers = ShardCall::same_route(&call, handler).ask_all(asked).await?;
     let mut rows: Vec<Option<Value>> = vec![None; count];
-    for ((_, part), (_, answer)) in parts.into_iter().zip(answers) {
-        let answered = array(answer, "results")?;
-        part.into_iter().zip(answered).for_each(|((position, _), row)| rows[position] = Some(row));
+    for (positions, (_, mut answer)) in positions.into_iter().zip(answers) {
+        let answered = take_array(&mut answer, "results")?;
+        positions.into_iter().zip(answered).for_each(|(position, row)| rows[position] = Some(row));
     }
     let rows = Value::Array(rows.into_iter().flatten().collect());
     Ok(json(StatusCode::OK, &single("results", rows)))
@@ -166,5 +161,9 @@ pub(super) async fn revisions(mut call: Call, handler: Handler, name: Option<&st
         }
     }
     let missing = Value::Object(missing);
-    Ok(json(StatusCode::OK, &name.map_or(missing.clone(), |name| single(name, missing))))
+    let answer = match name {
+        Some(name) => single(name, missing),
+        None => missing,
+    };
+    Ok(json(StatusCode::OK, &answer))
 }

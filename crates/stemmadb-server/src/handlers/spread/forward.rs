@@ -9,6 +9,7 @@ use hyper::header::{
 };
 use hyper::{Method, Response};
 use stemmadb::Value;
+use stemmadb_http::url::encode_segment;
 use tokio::sync::{OwnedRwLockReadGuard, mpsc};
 
 use super::shard_call::query_text;
@@ -16,7 +17,6 @@ use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::handlers::document::absolute_url;
 use crate::http::{Body, BodyTimeout, HttpResponse, JsonPurpose, next_frame, read_json_within, server_runtime};
-use crate::servers::encoded;
 use crate::virtual_databases::{EnteredVirtual, RemoteShard};
 use crate::writes::check_virtual_design;
 
@@ -59,7 +59,7 @@ pub(super) async fn forward(
     let answer = remote.server.send(method, &path, headers, body, stall_timeout).await?;
     match passed_back(&call, answer, guard) {
         (response, true) => {
-            let path = format!("/{}{rest}", encoded(call.parameter("db")?));
+            let path = format!("/{}{rest}", encode_segment(call.parameter("db")?));
             Ok(response.with(LOCATION, &absolute_url(&call, &path)))
         }
         (response, false) => Ok(response),

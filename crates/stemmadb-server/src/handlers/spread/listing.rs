@@ -19,7 +19,19 @@ const PAGE_LEN: u64 = 2_000;
 const PAGE_LEN_WITH_DOCUMENTS: u64 = 200;
 
 /// The parameters that each shard gets as they are.
-const PASSED_ON: [&str; 5] = ["include_docs", "conflicts", "attachments", "att_encoding_info", "update_seq"];
+const PASSED_ON: [&str; 3] = ["conflicts", "attachments", "att_encoding_info"];
+
+/// The parameters that say what a row has.
+fn row_parameters(call: &Call, query: &ListingQuery) -> Query {
+    let mut parameters = Query::default();
+    for name in PASSED_ON {
+        if let Some(text) = call.query.text(name) {
+            parameters.set(name, text);
+        }
+    }
+    parameters.set("include_docs", if query.include_docs { "true" } else { "false" });
+    parameters
+}
 
 /// The rows of one shard from some id on.
 struct ShardRows {
@@ -55,13 +67,7 @@ impl<'a> MergedListing<'a> {
         // Of the next rows, those that are skipped or above the limit are not needed, except for copies.
         let wanted = self.query.limit.and_then(|limit| limit.checked_add(self.query.skip));
         let page_len = wanted.map_or(page_len, |wanted| page_len.min(wanted.saturating_add(1)).max(2));
-        let mut query = Query::default();
-        for name in PASSED_ON {
-            if let Some(text) = self.asking.call().query.text(name) {
-                query.set(name, text);
-            }
-        }
-        query.set("include_docs", if self.query.include_docs { "true" } else { "false" });
+        let mut query = row_parameters(self.asking.call(), self.query);
         query.set("limit", &page_len.to_string());
         query.set("descending", if self.query.descending { "true" } else { "false" });
         query.set("inclusive_end", if self.query.exclusive_end { "false" } else { "true" });
@@ -139,18 +145,12 @@ async fn keyed_rows(
     for (position, key) in keys.iter().enumerate() {
         positions[layout.index_of(key.as_str().unwrap_or_default())].push(position);
     }
-    let mut shared = Query::default();
-    for name in PASSED_ON {
-        if let Some(text) = asking.call().query.text(name) {
-            shared.set(name, text);
-        }
-    }
-    shared.set("include_docs", if query.include_docs { "true" } else { "false" });
+    let parameters = row_parameters(asking.call(), query);
     let mut rows = vec![Value::Null; keys.len()];
     for (shard, positions) in layout.spread().iter().zip(positions).filter(|(_, positions)| !positions.is_empty()) {
         let asked: Vec<Value> = positions.iter().map(|position| keys[*position].clone()).collect();
         let body = Value::Object([("keys", Value::Array(asked))].into_iter().collect::<Object>());
-        let (_, answer) = asking.ask(shard, &shared, Some(&body)).await?;
+        let (_, answer) = asking.ask(shard, &parameters, Some(&body)).await?;
         positions.into_iter().zip(take_rows(answer)?).for_each(|(position, row)| rows[position] = row);
     }
     Ok(rows)

@@ -7,12 +7,12 @@ use futures_util::future::try_join_all;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use stemmadb::Value;
+use stemmadb_http::url::encode_segment;
 
 use crate::app::{Call, Handler};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{BodyTimeout, HttpResponse, JsonPurpose, Query, RequestBody, read_all, read_json_within};
-use crate::servers::encoded;
 use crate::virtual_databases::Shard;
 
 /// The largest answer of a shard that is read as a whole.
@@ -139,6 +139,6 @@ impl<'a> ShardCall<'a> {
 /// Parameters as the end of a URL.
 pub(super) fn query_text(query: &Query) -> String {
     let parameters: Vec<String> =
-        query.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        query.iter().map(|(name, value)| format!("{}={}", encode_segment(name), encode_segment(value))).collect();
     if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) }
 }

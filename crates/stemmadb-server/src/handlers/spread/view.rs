@@ -16,6 +16,7 @@ use hyper::{Method, StatusCode};
 use stemmadb::views::{ProgramReducer, ViewProgram, combine_reductions};
 use stemmadb::{Object, Value};
 use stemmadb_federation::Grouping;
+use stemmadb_http::url::encode_id;
 use tokio::sync::mpsc;
 
 use super::shard_call::ShardCall;
@@ -161,7 +162,7 @@ impl SpreadView {
                 .await?
             }
             Shard::There(remote) => {
-                let path = format!("/_design/{}", crate::servers::encoded(name));
+                let path = format!("/{}", encode_id(&id));
                 Value::parse(&remote.ask(Method::GET, &path, None, Some(&call.reservation)).await?.1)?
             }
         };

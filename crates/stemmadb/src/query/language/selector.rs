@@ -17,6 +17,7 @@ use super::operators::Pattern;
 use super::parse;
 use super::print;
 use super::reference;
+use crate::document::Document;
 use crate::value::{ElementPath, Kind, Limits, Path, Value};
 use crate::{Error, Result};
 
@@ -228,6 +229,20 @@ impl Selector {
     /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is invalid.
     pub fn matches(&self, document: &Value) -> Result<bool> {
         Ok(reference::matches(self.node()?, document))
+    }
+
+    /// Whether a document of a database matches.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is invalid; `Corrupt` if the stored bytes are
+    /// damaged.
+    pub fn matches_document(&self, document: &Document) -> Result<bool> {
+        let mut value = document.value()?;
+        if let Value::Object(object) = &mut value {
+            object.insert("_id", document.id().as_str());
+            object.insert("_rev", document.revision().to_string());
+        }
+        self.matches(&value)
     }
 
     /// Prepares the selector for matching many documents.
