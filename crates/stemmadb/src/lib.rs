@@ -182,6 +182,11 @@ pub mod encryption {
     pub use crate::database::{decrypt, encrypt};
 }
 
+/// Stores for the log of a database, for those who implement one.
+pub mod log_storage {
+    pub use crate::vfs::{Deposed, FileId, FileState, LogStorage, NameChange, StoredFile, StoredLog};
+}
+
 /// Reading what is left of a damaged database.
 pub mod salvage {
     pub use crate::database::{salvage_database, salvage_encrypted_database};

@@ -12,11 +12,15 @@ use crate::tree::{Direction, MergeGoal, MergeOperator, Table, Tree, TreeOptions}
 use crate::vfs::{DiskVfs, Vfs};
 use crate::{Blob, Database, Durability, Error, Options, Result};
 
+pub(crate) use log_storage::default_log_storage;
+pub use log_storage::{LOG_STORAGE_VARIABLE, MakeLogStorage, MemoryLogStorage, StorageFault, set_log_storage};
+
 pub use crate::options::Clock;
 pub use crate::vfs::{Call, Failure, FaultVfs, Random};
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod log_storage;
 
 /// The variable of the environment with the key that databases of test builds are encrypted with, if their options set
 /// none: whole test suites run encrypted if it is set.

@@ -9,13 +9,19 @@ use crate::cipher::{EncryptionKey, KEY_FILE};
 use crate::engine::key_file;
 use crate::layout::meta;
 use crate::layout::posting_operand::PostingOperator;
+use crate::log::{history_name, segment_numbers};
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
-use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, MemoryVfs, ReadOnlyVfs, Vfs};
+use crate::vfs::{
+    DatabaseLock, DiskVfs, GatedVfs, LogStorage, MemoryVfs, ReadOnlyVfs, StoredVfs, Vfs, remove_recursively,
+};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.
 pub(crate) const TREE: &str = "tree";
+
+/// The directory of a log within the database directory.
+const LOG: &str = "log";
 
 /// Holds the old tree until a rebuild has succeeded.
 const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
@@ -32,6 +38,9 @@ pub(crate) struct OpenedDirectory {
 
 /// Opens the files of the database at `path`; creates them if `options` allow it.
 pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
+    if let Some(storage) = options.log_storage.of(path) {
+        return open_stored(path, storage, options);
+    }
     if options.read_only {
         return open_to_read(path, options);
     }
@@ -113,6 +122,63 @@ fn lock_to_write(path: &Path, create: bool) -> Result<(GatedVfs<DiskVfs>, Arc<Da
     let vfs = GatedVfs::new(vfs);
     let lock = DatabaseLock::acquire_with_gate(&vfs)?;
     Ok((vfs, Arc::new(lock)))
+}
+
+/// Takes over a log in a store; the directory at `path` holds what is derived from it.
+fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options) -> Result<OpenedDirectory> {
+    if options.read_only {
+        return Err(Error::invalid("a database whose log is in a store can't be opened for reading only")
+            .with_hint("open it for writing, or restore a backup and read that"));
+    }
+    let opened = |error| Error::io(format_args!("open {}", path.display()), error);
+    let local = DiskVfs::new(path).map_err(opened)?;
+    refuse_log(&local, path)?;
+    let stored = StoredVfs::new(Arc::new(local), storage, is_derived);
+    let vfs = GatedVfs::new(stored.clone());
+    let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
+    stored.take_over().map_err(|error| Error::io("take over the log", error))?;
+    if !options.create && stored.list(LOG).map_err(opened)?.is_empty() {
+        return Err(Error::not_found("the store has no log of this database"));
+    }
+    let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), false)?;
+    let mut tree = open_tree(vfs.clone(), &options)?;
+    if !continues(&tree, &*vfs)? {
+        drop(tree);
+        remove_recursively(&*vfs, TREE).map_err(|error| Error::io(format_args!("remove {TREE}"), error))?;
+        tree = open_tree(vfs.clone(), &options)?;
+    }
+    Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+}
+
+/// Whether a name belongs to a file that is derived from the log.
+fn is_derived(name: &str) -> bool {
+    name == TREE || name.strip_prefix(TREE).is_some_and(|rest| rest.starts_with(['/', '.']))
+}
+
+/// Returns an error if the directory has a log of its own, which would be ignored.
+fn refuse_log(local: &DiskVfs, path: &Path) -> Result<()> {
+    let names = local.list(LOG).map_err(|error| Error::io(format_args!("list {}", path.display()), error))?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{} has a log of its own, so it can't be that of a log in a store", path.display()))
+        .with_hint("give another directory, or open the database without a log storage"))
+}
+
+/// Whether replay can continue from the tree: the log still has everything from its checkpoint on, and everything that
+/// the tree refers to. Another owner may have compacted the log since.
+fn continues(tree: &Tree, vfs: &dyn Vfs) -> Result<bool> {
+    let snapshot = tree.read();
+    let Some(checkpoint) = meta::checkpoint(&snapshot)? else { return Ok(true) };
+    let segments = segment_numbers(vfs)?;
+    let last = segments.last().copied().unwrap_or(0);
+    let is_present = |number: &u32| segments.contains(number);
+    let live = meta::live_bytes(&snapshot)?;
+    let history = meta::history_files(&snapshot)?;
+    Ok((checkpoint.replay_from.segment()..=last.max(checkpoint.replay_from.segment()))
+        .all(|number| is_present(&number))
+        && live.iter().filter(|(_, bytes)| **bytes > 0).all(|(number, _)| is_present(number))
+        && history.iter().all(|number| vfs.open(&history_name(*number)).is_ok()))
 }
 
 fn open_locked(

@@ -7,6 +7,7 @@
 //! Invariant: the bytes of an exported segment never change, since the set keeps its file from being reused. A sealed
 //! segment's file ends with its seal, so it may be linked.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -134,8 +135,13 @@ pub(crate) fn read_frames(
 
 /// Whether the database directory `vfs` has a log.
 pub(crate) fn has_segments(vfs: &dyn Vfs) -> Result<bool> {
+    Ok(!segment_numbers(vfs)?.is_empty())
+}
+
+/// The numbers of the segments in the database directory `vfs`.
+pub(crate) fn segment_numbers(vfs: &dyn Vfs) -> Result<BTreeSet<u32>> {
     let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
-    Ok(names.iter().any(|name| parse_segment_name(name).is_some()))
+    Ok(names.iter().filter_map(|name| parse_segment_name(name)).collect())
 }
 
 /// The name of the file of segment `number`, relative to the database directory.

@@ -61,7 +61,7 @@ pub(crate) use cipher::OPENED;
 pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
-pub(crate) use export::{ExportedSegment, FrameVisit, has_segments, read_frames, segment_file_name};
+pub(crate) use export::{ExportedSegment, FrameVisit, has_segments, read_frames, segment_file_name, segment_numbers};
 pub(crate) use history::{
     ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, surviving_history, verify_history,
 };

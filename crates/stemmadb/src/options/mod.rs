@@ -1,9 +1,11 @@
 //! Options for opening a database.
 
 pub(crate) mod clock;
+mod log_storage;
 mod progress;
 mod rebuild_observer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cipher::EncryptionKey;
@@ -11,7 +13,9 @@ use crate::compression::Compression;
 use crate::index::Policy;
 use crate::log::Level;
 use crate::value::Limits;
+use crate::vfs::LogStorage;
 pub use clock::Clock;
+pub(crate) use log_storage::LogStorageOption;
 pub use progress::Progress;
 pub(crate) use rebuild_observer::RebuildObserver;
 
@@ -85,6 +89,7 @@ pub struct Options {
     pub(crate) dictionary_bytes: u64,
     pub(crate) clock: Clock,
     pub(crate) rebuild_observer: RebuildObserver,
+    pub(crate) log_storage: LogStorageOption,
     /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
     pub(crate) column_cost_max: u64,
 }
@@ -110,6 +115,7 @@ impl Default for Options {
             dictionary_bytes: DICTIONARY_BYTES,
             clock: Clock::default(),
             rebuild_observer: RebuildObserver::default(),
+            log_storage: LogStorageOption::default(),
             column_cost_max: u64::MAX,
         }
     }
@@ -288,6 +294,17 @@ impl Options {
     #[must_use]
     pub fn on_rebuild(mut self, observe: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.rebuild_observer = RebuildObserver::new(observe);
+        self
+    }
+
+    /// Keeps the log in a store, not in the database's directory: the directory then has only derived data and copies,
+    /// and can be lost at any time. Opening takes the log over from whoever has it open. See [`LogStorage`].
+    ///
+    /// [`Durability::Sync`] waits for the store. Other writes are in the memory of the process until the next flush, so
+    /// a crash of the process may lose the newest ones.
+    #[must_use]
+    pub fn log_storage(mut self, storage: Arc<dyn LogStorage>) -> Self {
+        self.log_storage = LogStorageOption::Store(storage);
         self
     }
 

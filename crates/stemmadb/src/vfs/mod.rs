@@ -3,7 +3,8 @@
 //! Names are relative, with `/` between components: `log/0000000001.log`. An implementation guarantees what POSIX does,
 //! and no more: bytes are durable after [`VfsFile::sync_data`], names after [`Vfs::sync_dir`] of their directory; until
 //! then a crash may preserve any part of the changes, in any order. [`disk`] is the real disk, [`memory`] serves
-//! in-memory databases, [`read_only`] serves databases opened read-only, and `fault` injects I/O errors, lost flushes
+//! in-memory databases, [`read_only`] serves databases opened read-only, [`stored`] puts the log into a
+//! [`LogStorage`], and `fault` injects I/O errors, lost flushes
 //! and power loss for tests. [`open_files`] counts the open files of the process.
 //!
 //! Concurrency: every method may be called from any thread at any time.
@@ -11,13 +12,17 @@
 mod cached_file;
 mod directory;
 mod disk;
+mod extents;
 #[cfg(any(test, feature = "testing", fuzzing))]
 mod fault;
 mod gate;
 mod keyed;
+mod log_storage;
 mod memory;
 mod open_files;
 mod read_only;
+mod stored;
+mod stored_file;
 mod subdirectory;
 
 use std::io;
@@ -33,10 +38,12 @@ pub(crate) use disk::DiskVfs;
 pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use gate::{Gate, GatedVfs};
 pub(crate) use keyed::KeyedVfs;
+pub use log_storage::{Deposed, FileId, FileState, LogStorage, NameChange, StoredFile, StoredLog};
 pub(crate) use memory::MemoryVfs;
 pub(crate) use open_files::files_are_scarce;
 pub use open_files::{OpenFileLimit, is_exhausted, open_file_count};
 pub(crate) use read_only::ReadOnlyVfs;
+pub(crate) use stored::StoredVfs;
 pub(crate) use subdirectory::{Subdirectory, remove_recursively};
 
 /// The file whose lock shows that a process of an earlier version has the database open.

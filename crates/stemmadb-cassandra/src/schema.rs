@@ -1,0 +1,94 @@
+//! The tables, and the statements on them.
+//!
+//! A log has a partition with the names of its files. Each file that is appended to has a partition of its own (a
+//! segment of the log has 64 MiB), and each 64 MiB of another file. Rows are never changed, and deleted only as whole
+//! partitions.
+//!
+//! What is conditional is in one partition: the names carry the epoch of the owner, and so does every file that is
+//! appended to, with its length. A row of an append counts once the length is beyond it: an append of many rows writes
+//! them first, and becomes valid all at once.
+
+use scylla::client::session::Session;
+use scylla::errors::PrepareError;
+use scylla::statement::Consistency;
+use scylla::statement::prepared::PreparedStatement;
+
+/// Bytes of a row at most.
+pub(crate) const ROW_BYTES: u64 = 64 << 10;
+
+/// Bytes of a file in one partition, if it is not appended to.
+pub(crate) const PART_BYTES: u64 = 64 << 20;
+
+/// Creates the tables, in the keyspace that is in use.
+pub(crate) const TABLES: [&str; 3] = [
+    "CREATE TABLE IF NOT EXISTS names (log text, name text, file uuid, bytes bigint, state tinyint, \
+     id uuid static, epoch bigint static, PRIMARY KEY (log, name))",
+    "CREATE TABLE IF NOT EXISTS segments (file uuid, offset bigint, writer bigint, bytes blob, \
+     epoch bigint static, length bigint static, starts map<bigint, bigint> static, \
+     PRIMARY KEY (file, offset, writer))",
+    "CREATE TABLE IF NOT EXISTS contents (file uuid, part int, offset bigint, bytes blob, \
+     PRIMARY KEY ((file, part), offset))",
+];
+
+/// The statements, prepared.
+pub(crate) struct Statements {
+    pub(crate) find_log: PreparedStatement,
+    pub(crate) create_log: PreparedStatement,
+    pub(crate) change_epoch: PreparedStatement,
+    pub(crate) list_names: PreparedStatement,
+    pub(crate) set_name: PreparedStatement,
+    pub(crate) remove_name: PreparedStatement,
+    pub(crate) segment_state: PreparedStatement,
+    pub(crate) begin_segment: PreparedStatement,
+    pub(crate) fence_segment: PreparedStatement,
+    pub(crate) advance: PreparedStatement,
+    pub(crate) put_frames: PreparedStatement,
+    pub(crate) read_frames: PreparedStatement,
+    pub(crate) delete_segment: PreparedStatement,
+    pub(crate) put_content: PreparedStatement,
+    pub(crate) read_content: PreparedStatement,
+    pub(crate) delete_content: PreparedStatement,
+}
+
+impl Statements {
+    pub(crate) async fn prepare(session: &Session) -> Result<Self, PrepareError> {
+        let prepare = async |text: &str| session.prepare(text).await;
+        // Reads that must see what a conditional write may have left undecided.
+        let serial = async |text: &str| {
+            session.prepare(text).await.map(|mut statement| {
+                statement.set_consistency(Consistency::Serial);
+                statement
+            })
+        };
+        Ok(Statements {
+            find_log: serial("SELECT id, epoch FROM names WHERE log = ? LIMIT 1").await?,
+            create_log: prepare("INSERT INTO names (log, id, epoch) VALUES (?, ?, ?) IF NOT EXISTS").await?,
+            change_epoch: prepare("UPDATE names SET epoch = ? WHERE log = ? IF epoch = ?").await?,
+            list_names: serial("SELECT name, file, bytes, state FROM names WHERE log = ?").await?,
+            set_name: prepare("INSERT INTO names (log, name, file, bytes, state) VALUES (?, ?, ?, ?, ?)").await?,
+            remove_name: prepare("DELETE FROM names WHERE log = ? AND name = ?").await?,
+            segment_state: serial("SELECT epoch, length, starts FROM segments WHERE file = ? LIMIT 1").await?,
+            begin_segment: prepare(
+                "UPDATE segments SET epoch = ?, length = ?, starts = starts + ? WHERE file = ? IF epoch = null",
+            )
+            .await?,
+            fence_segment: prepare(
+                "UPDATE segments SET epoch = ?, starts = starts + ? WHERE file = ? IF epoch = ? AND length = ?",
+            )
+            .await?,
+            advance: prepare("UPDATE segments SET length = ? WHERE file = ? IF epoch = ? AND length = ?").await?,
+            put_frames: prepare("INSERT INTO segments (file, offset, writer, bytes) VALUES (?, ?, ?, ?)").await?,
+            read_frames: prepare(
+                "SELECT offset, writer, bytes FROM segments WHERE file = ? AND offset > ? AND offset < ?",
+            )
+            .await?,
+            delete_segment: prepare("DELETE FROM segments WHERE file = ?").await?,
+            put_content: prepare("INSERT INTO contents (file, part, offset, bytes) VALUES (?, ?, ?, ?)").await?,
+            read_content: prepare(
+                "SELECT offset, bytes FROM contents WHERE file = ? AND part = ? AND offset > ? AND offset < ?",
+            )
+            .await?,
+            delete_content: prepare("DELETE FROM contents WHERE file = ? AND part = ?").await?,
+        })
+    }
+}

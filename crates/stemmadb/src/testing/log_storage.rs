@@ -1,0 +1,210 @@
+//! A log storage in memory, with injected faults.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, PoisonError};
+
+use uuid::Uuid;
+
+use crate::vfs::{Deposed, FileId, FileState, LogStorage, NameChange, StoredFile, StoredLog};
+
+/// The variable of the environment that puts the logs of databases of test builds into a store, if their options set
+/// none: `memory` for [`MemoryLogStorage`]. Whole test suites run on it.
+pub const LOG_STORAGE_VARIABLE: &str = "STEMMA_TEST_LOG_STORAGE";
+
+/// Makes the log storage of the database at a path.
+pub type MakeLogStorage = dyn Fn(&Path) -> Arc<dyn LogStorage> + Send + Sync;
+
+static MAKE: OnceLock<Box<MakeLogStorage>> = OnceLock::new();
+
+/// From now on, databases whose options set no log storage get one from `make`. Only the first call has an effect.
+pub fn set_log_storage(make: impl Fn(&Path) -> Arc<dyn LogStorage> + Send + Sync + 'static) {
+    MAKE.set(Box::new(make)).ok();
+}
+
+/// The log storage of the database at `path`, if test builds use one.
+pub(crate) fn default_log_storage(path: &Path) -> Option<Arc<dyn LogStorage>> {
+    if std::env::var_os(LOG_STORAGE_VARIABLE).is_some_and(|kind| kind == "memory") {
+        set_log_storage(in_memory_by_path());
+    }
+    // A directory with a log of its own is one that a test has made.
+    MAKE.get().filter(|_| !path.join("log").exists()).map(|make| make(path))
+}
+
+/// Logs in memory, one for each path.
+fn in_memory_by_path() -> impl Fn(&Path) -> Arc<dyn LogStorage> + Send + Sync {
+    let logs: std::sync::Mutex<BTreeMap<PathBuf, MemoryLogStorage>> = std::sync::Mutex::default();
+    move |path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
+        // A database whose directory is gone is a new one.
+        if !path.join("LOG").exists() {
+            logs.remove(&path);
+        }
+        Arc::new(logs.entry(path).or_default().another_owner())
+    }
+}
+
+/// A log storage in memory. Each value is one that may own the log; [`MemoryLogStorage::another_owner`] makes others.
+#[derive(Default)]
+pub struct MemoryLogStorage {
+    log: Arc<std::sync::Mutex<MemoryLog>>,
+    epoch: std::sync::atomic::AtomicU64,
+    fault: std::sync::Mutex<Option<StorageFault>>,
+}
+
+/// A fault of a log storage.
+#[derive(Debug, Clone, Copy)]
+pub struct StorageFault {
+    /// How many calls that change something succeed before.
+    pub after_calls: u64,
+    /// Whether the call that fails takes effect nevertheless. Later ones fail without effect.
+    pub takes_effect: bool,
+}
+
+#[derive(Default)]
+struct MemoryLog {
+    id: Option<Uuid>,
+    epoch: u64,
+    names: BTreeMap<String, StoredFile>,
+    files: BTreeMap<FileId, Vec<u8>>,
+    unnamed: Vec<FileId>,
+    change_count: u64,
+}
+
+impl MemoryLogStorage {
+    /// A log that does not exist yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another process that may take over the same log.
+    #[must_use]
+    pub fn another_owner(&self) -> Self {
+        MemoryLogStorage { log: self.log.clone(), ..Self::default() }
+    }
+
+    /// Injects a fault.
+    pub fn fail(&self, fault: StorageFault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+
+    /// How often something was changed.
+    #[must_use]
+    pub fn change_count(&self) -> u64 {
+        self.lock().change_count
+    }
+
+    /// The names of the files.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.lock().names.keys().cloned().collect()
+    }
+
+    /// How many files have bytes, whether they have a name or not.
+    #[must_use]
+    pub fn file_count(&self) -> usize {
+        self.lock().files.len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, MemoryLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something, as its owner, unless a fault is due.
+    fn change(&self, is_fenced: bool, apply: impl FnOnce(&mut MemoryLog) -> io::Result<()>) -> io::Result<()> {
+        let mut log = self.lock();
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *fault {
+            Some(StorageFault { after_calls: 0, takes_effect }) => {
+                if std::mem::take(takes_effect) {
+                    apply(&mut log)?;
+                }
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "injected"));
+            }
+            Some(fault) => fault.after_calls -= 1,
+            None => {}
+        }
+        if is_fenced && self.epoch.load(std::sync::atomic::Ordering::Acquire) != log.epoch {
+            return Err(Deposed.into());
+        }
+        log.change_count += 1;
+        apply(&mut log)
+    }
+}
+
+impl LogStorage for MemoryLogStorage {
+    fn take_over(&self) -> io::Result<StoredLog> {
+        let mut log = self.lock();
+        log.epoch += 1;
+        self.epoch.store(log.epoch, std::sync::atomic::Ordering::Release);
+        for id in std::mem::take(&mut log.unnamed) {
+            log.files.remove(&id);
+        }
+        let lengths = |file: &StoredFile| StoredFile {
+            bytes: match file.state {
+                FileState::Open => log.files.get(&file.id).map_or(0, |bytes| bytes.len() as u64),
+                _ => file.bytes,
+            },
+            ..file.clone()
+        };
+        let files = log.names.values().map(lengths).collect();
+        Ok(StoredLog { id: *log.id.get_or_insert_with(Uuid::new_v4), files })
+    }
+
+    fn append(&self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.change(true, |log| {
+            let stored = log.files.entry(file).or_default();
+            if stored.len() as u64 != offset {
+                return Err(io::Error::other(format!("append at {offset}, but the file has {} bytes", stored.len())));
+            }
+            stored.extend_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.change(false, |log| {
+            let stored = log.files.entry(file).or_default();
+            let end = offset as usize + bytes.len();
+            stored.resize(end.max(stored.len()), 0);
+            stored[offset as usize..end].copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn read(&self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let log = self.lock();
+        let stored = log.files.get(&file).ok_or(io::ErrorKind::NotFound)?;
+        let from = (offset as usize).min(stored.len());
+        let count = buffer.len().min(stored.len() - from);
+        buffer[..count].copy_from_slice(&stored[from..from + count]);
+        Ok(count)
+    }
+
+    fn change_names(&self, changes: &[NameChange], unnamed: &[StoredFile]) -> io::Result<()> {
+        self.change(true, |log| {
+            for change in changes {
+                match change {
+                    NameChange::Set(file) => log.names.insert(file.name.clone(), file.clone()),
+                    NameChange::Remove(name) => log.names.remove(name),
+                };
+            }
+            log.unnamed.extend(unnamed.iter().map(|file| file.id));
+            Ok(())
+        })
+    }
+
+    fn delete(&self, file: &StoredFile) -> io::Result<()> {
+        self.change(false, |log| {
+            if log.names.values().any(|named| named.id == file.id) {
+                return Err(io::Error::other("a file with a name is deleted"));
+            }
+            log.files.remove(&file.id);
+            log.unnamed.retain(|id| *id != file.id);
+            Ok(())
+        })
+    }
+}

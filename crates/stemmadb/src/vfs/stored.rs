@@ -1,0 +1,338 @@
+//! The files of a database whose log is in a [`LogStorage`]: its tree is in a local directory, everything else in the
+//! store, with local copies of what was written and read.
+//!
+//! Names are changed in memory, and passed to the store by `sync_dir`, as a disk does. A file gets its first name in the
+//! store before its bytes, so that the next owner finds and removes it if it is never finished.
+//! The bytes of a file are deleted after the store has taken its last name, once no reader has it open.
+//!
+//! Locks: `committing`, then `names`, then those of an [`Entry`]; only `committing` is held while the store is called.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use super::log_storage::{FileState, LogStorage, NameChange, StoredFile};
+use super::stored_file::{COPIES, Entry, copy_name, marker_name};
+use super::subdirectory::remove_recursively;
+use super::{LOCK, Vfs, VfsFile, VfsLock, create_anew, read_exact_at};
+use crate::sync::Mutex;
+
+/// The local file with the id of the log that the directory belongs to.
+const LOG_ID: &str = "LOG";
+
+/// A local directory for derived files, and a store for all others.
+#[derive(Clone)]
+pub(crate) struct StoredVfs(Arc<Inner>);
+
+struct Inner {
+    local: Arc<dyn Vfs>,
+    storage: Arc<dyn LogStorage>,
+    is_derived: fn(&str) -> bool,
+    names: Mutex<Names>,
+    committing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Names {
+    files: BTreeMap<String, Arc<Entry>>,
+    /// The names that the store has.
+    committed: BTreeMap<String, StoredFile>,
+    /// Names that may differ from those in the store.
+    changed: BTreeSet<String>,
+    /// Files that lost their names, which the store may not know yet.
+    removed: Vec<Arc<Entry>>,
+    /// Files without a name in the store, which readers may still have open.
+    unnamed: Vec<Arc<Entry>>,
+}
+
+impl StoredVfs {
+    /// `is_derived`: which names belong to the local directory.
+    pub(crate) fn new(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool) -> Self {
+        let (names, committing) = (Mutex::default(), Mutex::default());
+        StoredVfs(Arc::new(Inner { local, storage, is_derived, names, committing }))
+    }
+
+    /// Takes over the log. Local files of another log are deleted.
+    pub(crate) fn take_over(&self) -> io::Result<()> {
+        let inner = &*self.0;
+        let log = inner.storage.take_over()?;
+        let id = log.id.simple().to_string();
+        if inner.local_log_id()?.as_ref() != Some(&id) {
+            for name in inner.local.list("")?.iter().filter(|name| *name != LOCK) {
+                remove_recursively(&*inner.local, name)?;
+            }
+            inner.local.sync_dir("")?;
+            let file = create_anew(&*inner.local, LOG_ID)?;
+            file.write_at(id.as_bytes(), 0)?;
+            file.sync_data()?;
+        }
+        inner.local.create_dir_all(COPIES)?;
+        let complete = inner.clean_copies(&log.files)?;
+        let last_segment = log.files.iter().map(|file| &file.name).filter(|name| is_segment(name)).max().cloned();
+        let mut names = inner.names.lock();
+        for file in log.files {
+            let (name, is_copied) = (file.name.clone(), complete.contains(&file.name));
+            let entry = Entry::found(&inner.storage, file, is_copied);
+            names.committed.insert(name.clone(), entry.stored());
+            // Another one was finished before the last one got its name.
+            if is_segment(&name) && Some(&name) != last_segment.as_ref() {
+                entry.seal();
+            }
+            names.changed.insert(name.clone());
+            names.files.insert(name, entry);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file is a segment of the log.
+fn is_segment(name: &str) -> bool {
+    name.starts_with("log/") && name.ends_with(".log")
+}
+
+impl Inner {
+    /// The log that the local files belong to.
+    fn local_log_id(&self) -> io::Result<Option<String>> {
+        let file = match self.local.open(LOG_ID) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let mut bytes = [0; 32];
+        match read_exact_at(&*file, &mut bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            read => read.map(|()| String::from_utf8(bytes.to_vec()).ok()),
+        }
+    }
+
+    /// Removes local copies that are incomplete or of no use; returns the names of the files that are complete.
+    fn clean_copies(&self, files: &[StoredFile]) -> io::Result<BTreeSet<String>> {
+        let present: BTreeSet<String> =
+            self.local.list(COPIES)?.into_iter().map(|name| format!("{COPIES}/{name}")).collect();
+        let is_complete = |file: &&StoredFile| {
+            file.state != FileState::Open
+                && present.contains(&copy_name(file.id))
+                && present.contains(&marker_name(file.id))
+        };
+        let complete: Vec<&StoredFile> = files.iter().filter(is_complete).collect();
+        let kept: BTreeSet<String> =
+            complete.iter().flat_map(|file| [copy_name(file.id), marker_name(file.id)]).collect();
+        // Markers come first: a copy without its marker is removed the next time.
+        for name in present.iter().rev().filter(|name| !kept.contains(*name)) {
+            self.local.remove(name)?;
+        }
+        Ok(complete.into_iter().map(|file| file.name.clone()).collect())
+    }
+
+    /// Passes the names that were changed to the store, and deletes files that have none.
+    fn commit_names(&self) -> io::Result<()> {
+        let _turn = self.committing.lock();
+        let (changes, changed, removed) = {
+            let mut names = self.names.lock();
+            let changed = std::mem::take(&mut names.changed);
+            (names.changes(&changed), changed, std::mem::take(&mut names.removed))
+        };
+        let unnamed: Vec<StoredFile> = removed.iter().map(|entry| entry.to_delete()).collect();
+        if !changes.is_empty()
+            && let Err(error) = self.storage.change_names(&changes, &unnamed)
+        {
+            let mut names = self.names.lock();
+            names.changed.extend(changed);
+            names.removed.extend(removed);
+            return Err(error);
+        }
+        let unused = {
+            let mut names = self.names.lock();
+            for change in changes {
+                match change {
+                    NameChange::Set(file) => names.committed.insert(file.name.clone(), file),
+                    NameChange::Remove(name) => names.committed.remove(&name),
+                };
+            }
+            names.unnamed.extend(removed);
+            let (unused, used) =
+                std::mem::take(&mut names.unnamed).into_iter().partition(|entry| Arc::strong_count(entry) == 1);
+            names.unnamed = used;
+            let unused: Vec<Arc<Entry>> = unused;
+            unused
+        };
+        unused.iter().try_for_each(|entry| entry.delete(&*self.local))
+    }
+
+    /// Whether the store knows the name of a file.
+    fn is_committed(&self, entry: &Entry) -> bool {
+        let name = entry.name();
+        self.names.lock().committed.get(&name).is_some_and(|file| file.id == entry.id)
+    }
+}
+
+impl Names {
+    /// What has to become of the names in the store.
+    fn changes(&self, changed: &BTreeSet<String>) -> Vec<NameChange> {
+        let change = |name: &String| {
+            let committed = self.committed.get(name);
+            match self.files.get(name).map(|entry| entry.stored()) {
+                Some(file) => (committed != Some(&file)).then_some(NameChange::Set(file)),
+                None => committed.map(|_| NameChange::Remove(name.clone())),
+            }
+        };
+        changed.iter().filter_map(change).collect()
+    }
+
+    fn take(&mut self, name: &str) -> io::Result<Arc<Entry>> {
+        self.changed.insert(name.to_owned());
+        self.files.remove(name).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Vfs for StoredVfs {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+        if (self.0.is_derived)(name) {
+            return self.0.local.open(name);
+        }
+        let entry = self.0.names.lock().files.get(name).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let copy = entry.copy(&*self.0.local)?;
+        Ok(Arc::new(StoredHandle { entry, copy, vfs: self.0.clone() }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+        if (self.0.is_derived)(name) {
+            return self.0.local.create(name);
+        }
+        // The log appends to its segments; all other files are written once.
+        let state = if name.starts_with("log/") { FileState::Open } else { FileState::Whole };
+        let entry = {
+            let mut names = self.0.names.lock();
+            if names.files.contains_key(name) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let entry = Entry::new(&self.0.storage, name, state);
+            names.files.insert(name.to_owned(), entry.clone());
+            names.changed.insert(name.to_owned());
+            entry
+        };
+        let copy = entry.copy(&*self.0.local)?;
+        Ok(Arc::new(StoredHandle { entry, copy, vfs: self.0.clone() }))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        if (self.0.is_derived)(directory) {
+            return self.0.local.list(directory);
+        }
+        let names = self.0.names.lock();
+        // Of `blobs/ab/cd`, the directory `blobs` has `ab`.
+        let first_part = |name: &str| {
+            let below = if directory.is_empty() { name } else { name.strip_prefix(directory)?.strip_prefix('/')? };
+            Some(below.split_once('/').map_or(below, |(part, _)| part).to_owned())
+        };
+        let found: BTreeSet<String> = names.files.keys().filter_map(|name| first_part(name)).collect();
+        Ok(found.into_iter().collect())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        if (self.0.is_derived)(from) {
+            return self.0.local.rename(from, to);
+        }
+        let mut names = self.0.names.lock();
+        let entry = names.take(from)?;
+        entry.rename(to);
+        names.changed.insert(to.to_owned());
+        if let Some(replaced) = names.files.insert(to.to_owned(), entry) {
+            names.removed.push(replaced);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        if (self.0.is_derived)(name) {
+            return self.0.local.remove(name);
+        }
+        let mut names = self.0.names.lock();
+        let entry = names.take(name)?;
+        names.removed.push(entry);
+        Ok(())
+    }
+
+    fn sync_dir(&self, directory: &str) -> io::Result<()> {
+        if (self.0.is_derived)(directory) {
+            return self.0.local.sync_dir(directory);
+        }
+        if directory.is_empty() {
+            self.0.local.sync_dir("")?;
+        }
+        self.0.commit_names()
+    }
+
+    fn create_dir_all(&self, directory: &str) -> io::Result<()> {
+        match (self.0.is_derived)(directory) {
+            true => self.0.local.create_dir_all(directory),
+            false => Ok(()),
+        }
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>> {
+        self.0.local.lock(name)
+    }
+
+    fn remove_dir(&self, name: &str) -> io::Result<()> {
+        if (self.0.is_derived)(name) {
+            return self.0.local.remove_dir(name);
+        }
+        match self.list(name)?.is_empty() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        }
+    }
+
+    fn is_persistent(&self) -> bool {
+        // Nothing is written ahead, and no file is used again.
+        false
+    }
+}
+
+/// An open file of the log.
+struct StoredHandle {
+    entry: Arc<Entry>,
+    copy: Arc<dyn VfsFile>,
+    vfs: Arc<Inner>,
+}
+
+impl VfsFile for StoredHandle {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.entry.read_at(&*self.copy, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.entry.write_at(&*self.copy, bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let is_new = self.entry.is_new() && !self.vfs.is_committed(&self.entry);
+        if is_new {
+            self.vfs.commit_names()?;
+        }
+        self.entry.store(&*self.copy)?;
+        if self.entry.is_whole() {
+            self.vfs.names.lock().changed.insert(self.entry.name());
+            if !is_new {
+                self.vfs.commit_names()?;
+            }
+            self.entry.keep_copy(&*self.vfs.local, &*self.copy)?;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.entry.set_len(&*self.copy, bytes)?;
+        if !self.entry.is_whole() && self.entry.is_stored() {
+            // The log cuts a segment that it has finished.
+            self.entry.seal();
+            self.vfs.names.lock().changed.insert(self.entry.name());
+            self.entry.keep_copy(&*self.vfs.local, &*self.copy)?;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.entry.length())
+    }
+}

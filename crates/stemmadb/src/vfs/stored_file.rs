@@ -1,0 +1,319 @@
+//! A file of a log storage, with a local copy of what was written and read.
+//!
+//! Invariants: the local copy has the bytes of its `present` ranges, and everything that is not in the store yet. Bytes
+//! in the store never change.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use super::extents::Extents;
+use super::log_storage::{FileId, FileState, LogStorage, StoredFile};
+use super::{Vfs, VfsFile, read_exact_at};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// The directory of the local copies.
+pub(super) const COPIES: &str = "cache";
+
+/// Bytes that are fetched at once.
+const FETCH_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 1 << 20 };
+
+/// A file of the log.
+pub(super) struct Entry {
+    pub(super) id: FileId,
+    storage: Arc<dyn LogStorage>,
+    state: Mutex<EntryState>,
+    /// Whether the local copy has all bytes, and nothing will be added.
+    is_copied: AtomicBool,
+    /// Held by the thread that passes bytes to the store.
+    flushing: Mutex<()>,
+    /// The open local copy.
+    copy: Mutex<Weak<dyn VfsFile>>,
+}
+
+struct EntryState {
+    name: String,
+    state: FileState,
+    length: u64,
+    /// Bytes that the store has.
+    stored: u64,
+    /// Bytes that the local copy has.
+    present: Extents,
+    /// Whether a file that is written once was written since it was stored.
+    is_changed: bool,
+}
+
+impl Entry {
+    /// A file of the store. `is_copied`: the local copy is complete.
+    pub(super) fn found(storage: &Arc<dyn LogStorage>, file: StoredFile, is_copied: bool) -> Arc<Self> {
+        let StoredFile { name, id, bytes, state } = file;
+        let present = Extents::default();
+        let entry_state = EntryState { name, state, length: bytes, stored: bytes, present, is_changed: false };
+        Self::with_state(storage, id, entry_state, is_copied)
+    }
+
+    /// A new, empty file.
+    pub(super) fn new(storage: &Arc<dyn LogStorage>, name: &str, state: FileState) -> Arc<Self> {
+        let (name, present) = (name.to_owned(), Extents::default());
+        let state = EntryState { name, state, length: 0, stored: 0, present, is_changed: true };
+        Self::with_state(storage, FileId::new(), state, false)
+    }
+
+    fn with_state(storage: &Arc<dyn LogStorage>, id: FileId, state: EntryState, is_copied: bool) -> Arc<Self> {
+        Arc::new(Entry {
+            id,
+            storage: storage.clone(),
+            state: Mutex::new(state),
+            is_copied: is_copied.into(),
+            flushing: Mutex::default(),
+            copy: Mutex::new(Weak::<NoFile>::new()),
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.state.lock().name.clone()
+    }
+
+    pub(super) fn rename(&self, name: &str) {
+        name.clone_into(&mut self.state.lock().name);
+    }
+
+    /// The file as the store is to know it.
+    pub(super) fn stored(&self) -> StoredFile {
+        let state = self.state.lock();
+        // The store itself keeps the length of an open file.
+        let bytes = if state.state == FileState::Open { 0 } else { state.stored };
+        StoredFile { name: state.name.clone(), id: self.id, bytes, state: state.state }
+    }
+
+    /// The file, with all bytes that the store may have of it.
+    pub(super) fn to_delete(&self) -> StoredFile {
+        let bytes = self.length();
+        StoredFile { bytes, ..self.stored() }
+    }
+
+    /// Nothing is appended any more.
+    pub(super) fn seal(&self) {
+        let mut state = self.state.lock();
+        if state.state == FileState::Open {
+            state.state = FileState::Sealed;
+        }
+    }
+
+    /// Whether the store has no bytes of it.
+    pub(super) fn is_new(&self) -> bool {
+        self.state.lock().stored == 0
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.state.lock().state == FileState::Whole
+    }
+
+    /// Whether everything that was written is in the store.
+    pub(super) fn is_stored(&self) -> bool {
+        let state = self.state.lock();
+        state.stored == state.length && !state.is_changed
+    }
+
+    /// The local copy, opened if necessary.
+    pub(super) fn copy(&self, local: &dyn Vfs) -> io::Result<Arc<dyn VfsFile>> {
+        let mut copy = self.copy.lock();
+        if let Some(open) = copy.upgrade() {
+            return Ok(open);
+        }
+        let name = copy_name(self.id);
+        let opened = match local.open(&name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => local.create(&name)?,
+            opened => opened?,
+        };
+        *copy = Arc::downgrade(&opened);
+        Ok(opened)
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.state.lock().length
+    }
+
+    pub(super) fn read_at(&self, copy: &dyn VfsFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let count = self.length().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if !self.is_copied.load(Ordering::Acquire) {
+            self.fetch(copy, offset..offset + count as u64)?;
+        }
+        read_exact_at(copy, &mut buffer[..count], offset)?;
+        Ok(count)
+    }
+
+    /// Copies a range from the store, unless it is there already.
+    fn fetch(&self, copy: &dyn VfsFile, range: Range<u64>) -> io::Result<()> {
+        let mut wanted = range;
+        loop {
+            let missing = {
+                let state = self.state.lock();
+                if state.present.first_missing(&wanted).is_none() {
+                    return Ok(());
+                }
+                wanted.start -= wanted.start % FETCH_BYTES;
+                wanted.end = wanted.end.next_multiple_of(FETCH_BYTES).min(state.stored).max(wanted.end);
+                state.present.first_missing(&wanted)
+            };
+            let Some(missing) = missing else { return Ok(()) };
+            let mut bytes = vec![0; (missing.end - missing.start).min(FETCH_BYTES) as usize];
+            if self.storage.read(self.id, missing.start, &mut bytes)? < bytes.len() {
+                let what = format!("the store has fewer bytes of {} than it had", self.name());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
+            copy.write_at(&bytes, missing.start)?;
+            self.state.lock().present.add(missing.start..missing.start + bytes.len() as u64);
+        }
+    }
+
+    pub(super) fn write_at(&self, copy: &dyn VfsFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        let (stored, is_whole) = {
+            let state = self.state.lock();
+            (state.stored, state.state == FileState::Whole)
+        };
+        let mut skipped = 0;
+        if is_whole {
+            self.fetch(copy, 0..stored)?;
+        } else if offset < stored {
+            // Recovery writes again what it is not sure about.
+            skipped = (stored - offset).min(bytes.len() as u64) as usize;
+            let mut known = vec![0; skipped];
+            self.read_at(copy, &mut known, offset)?;
+            if known != bytes[..skipped] {
+                return Err(io::Error::other(format!("{} can't be changed at offset {offset}", self.name())));
+            }
+        }
+        copy.write_at(&bytes[skipped..], offset + skipped as u64)?;
+        let mut state = self.state.lock();
+        // Gaps read as zeros.
+        let start = state.length.min(offset + skipped as u64);
+        state.present.add(start..end);
+        state.length = state.length.max(end);
+        state.is_changed = true;
+        Ok(())
+    }
+
+    pub(super) fn set_len(&self, copy: &dyn VfsFile, bytes: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.state == FileState::Whole {
+            copy.set_len(bytes)?;
+            let length = state.length;
+            state.present.add(length.min(bytes)..bytes);
+            (state.length, state.is_changed) = (bytes, true);
+            return Ok(());
+        }
+        match bytes == state.length {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("the length of {} can't be changed", state.name))),
+        }
+    }
+
+    /// Passes to the store what it lacks.
+    pub(super) fn store(&self, copy: &dyn VfsFile) -> io::Result<()> {
+        let _turn = self.flushing.lock();
+        let (is_whole, stored, length) = {
+            let mut state = self.state.lock();
+            let is_changed = std::mem::take(&mut state.is_changed);
+            if !is_changed {
+                return Ok(());
+            }
+            (state.state == FileState::Whole, state.stored, state.length)
+        };
+        let passed = match is_whole {
+            true => self.store_whole(copy, length),
+            false => self.append(copy, stored..length),
+        };
+        let mut state = self.state.lock();
+        match passed {
+            Ok(()) => state.stored = length,
+            Err(_) => state.is_changed = true,
+        }
+        passed
+    }
+
+    fn append(&self, copy: &dyn VfsFile, range: Range<u64>) -> io::Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        read_exact_at(copy, &mut bytes, range.start)?;
+        self.storage.append(self.id, range.start, &bytes)
+    }
+
+    fn store_whole(&self, copy: &dyn VfsFile, length: u64) -> io::Result<()> {
+        let mut buffer = vec![0; FETCH_BYTES.min(length) as usize];
+        let mut offset = 0;
+        while offset < length {
+            let count = (length - offset).min(FETCH_BYTES) as usize;
+            read_exact_at(copy, &mut buffer[..count], offset)?;
+            self.storage.write(self.id, offset, &buffer[..count])?;
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Marks the local copy as complete, if it is, so that it is used again after the database is reopened.
+    pub(super) fn keep_copy(&self, local: &dyn Vfs, copy: &dyn VfsFile) -> io::Result<()> {
+        let is_complete = {
+            let state = self.state.lock();
+            state.state != FileState::Open && state.present.first_missing(&(0..state.length)).is_none()
+        };
+        if !is_complete || !self.is_stored() || self.is_copied.swap(true, Ordering::AcqRel) || !local.is_persistent() {
+            return Ok(());
+        }
+        copy.sync_data()?;
+        local.sync_dir(COPIES)?;
+        super::create_anew(local, &marker_name(self.id))?;
+        Ok(())
+    }
+
+    /// Deletes the bytes, in the store and here.
+    pub(super) fn delete(&self, local: &dyn Vfs) -> io::Result<()> {
+        self.storage.delete(&self.to_delete())?;
+        for name in [marker_name(self.id), copy_name(self.id)] {
+            match local.remove(&name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of the local copy of a file.
+pub(super) fn copy_name(id: FileId) -> String {
+    format!("{COPIES}/{}", id.0.simple())
+}
+
+/// The name of an empty file that exists if the local copy is complete.
+pub(super) fn marker_name(id: FileId) -> String {
+    format!("{COPIES}/{}.complete", id.0.simple())
+}
+
+/// Stands for a file that is not open.
+struct NoFile;
+
+impl VfsFile for NoFile {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}

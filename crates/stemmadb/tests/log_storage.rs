@@ -1,0 +1,225 @@
+//! Databases whose log is in a store: their directory can be lost, an earlier owner can't write, and a call that fails,
+//! whether it took effect or not, loses nothing that was acknowledged.
+//!
+//! `STEMMA_FAULT_SEEDS` sets the number of scripts (default 1), `STEMMA_FAULT_STRIDE` tests only every n-th call
+//! (default 3; 1 for all).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+use stemmadb::backup::{self, DirectoryTarget, RestoreOptions};
+use stemmadb::past::Retention;
+use stemmadb::testing::{self, MemoryLogStorage, Random, StorageFault};
+use stemmadb::{Database, DocumentId, Edit, ErrorKind, Options, Result, Value, field};
+use tempfile::TempDir;
+
+fn number_from(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn options(log: &Arc<MemoryLogStorage>) -> Options {
+    testing::with_small_limits(Options::new().background(false), 10 << 10, 4 << 10, 30).log_storage(log.clone())
+}
+
+fn open(directory: &TempDir, log: &Arc<MemoryLogStorage>) -> Database {
+    Database::open_with(directory.path(), options(log)).unwrap()
+}
+
+/// Another process that takes over the log.
+fn another(log: &MemoryLogStorage) -> Arc<MemoryLogStorage> {
+    Arc::new(log.another_owner())
+}
+
+/// The documents, each with the length of its attachment.
+type Content = BTreeMap<String, (serde_json::Value, Option<u64>)>;
+
+fn content(db: &Database) -> Content {
+    let mut content = Content::new();
+    for document in db.find(field("n").exists()).documents().unwrap() {
+        let id = document.id().as_str().to_owned();
+        let length = db.files().open(&id, "file").unwrap().map(|mut file| {
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut file, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == 7), "a file has other bytes");
+            bytes.len() as u64
+        });
+        let body: serde_json::Value = document.to().unwrap();
+        content.insert(id, (json!({"n": body["n"], "text": body["text"]}), length));
+    }
+    content
+}
+
+/// Performs step `number` of a script: always the same.
+fn step(db: &Database, seed: u64, number: u64) -> Result<()> {
+    let mut random = Random::new(seed << 32 | number);
+    let id = format!("d{}", random.below(8));
+    let body = json!({"n": number, "text": "x".repeat(random.below(400) as usize)});
+    match random.below(10) {
+        0..=4 => {
+            let body = Value::from_serialize(&body)?;
+            db.edit(Edit::Upsert { id: DocumentId::new(id)?, body }).map(drop)
+        }
+        5 if db.get(&id)?.is_some() => {
+            let bytes = vec![7; random.below(200_000) as usize];
+            let Some(document) = db.get(&id)? else { return Ok(()) };
+            db.files().attach(&id, document.revision(), "file", "text/plain", &bytes[..]).map(drop)
+        }
+        6 => match db.get(&id)? {
+            Some(document) => db.delete(&id, document.revision()).map(drop),
+            None => Ok(()),
+        },
+        7 => db.maintenance().checkpoint(),
+        8 => db.maintenance().compact().map(drop),
+        _ => db.write(|transaction| {
+            for at in 0..3 {
+                let id = DocumentId::new(format!("d{at}"))?;
+                transaction.edit(Edit::Upsert { id, body: Value::from_serialize(&body)? })?;
+            }
+            Ok(())
+        }),
+    }
+}
+
+const STEPS: u64 = 60;
+
+#[test]
+fn nothing_acknowledged_is_lost_when_any_call_fails() {
+    for seed in 1..=number_from("STEMMA_FAULT_SEEDS", 1) {
+        let (log, directory) = (Arc::new(MemoryLogStorage::new()), TempDir::new().unwrap());
+        let db = open(&directory, &log);
+        let mut contents = vec![content(&db)];
+        for number in 0..STEPS {
+            step(&db, seed, number).unwrap();
+            contents.push(content(&db));
+        }
+        drop(db);
+        assert!(contents.last().unwrap().values().any(|(_, file)| file.is_some_and(|bytes| bytes > 64 << 10)));
+        let calls = log.change_count();
+        for call in (0..calls).step_by(number_from("STEMMA_FAULT_STRIDE", 3) as usize) {
+            for takes_effect in [false, true] {
+                fail_at(seed, StorageFault { after_calls: call, takes_effect }, &contents);
+            }
+        }
+    }
+}
+
+fn fail_at(seed: u64, fault: StorageFault, contents: &[Content]) {
+    let (log, directory) = (Arc::new(MemoryLogStorage::new()), TempDir::new().unwrap());
+    log.fail(fault);
+    let mut acknowledged = 0;
+    if let Ok(db) = Database::open_with(directory.path(), options(&log)) {
+        for number in 0..STEPS {
+            if step(&db, seed, number).is_err() {
+                break;
+            }
+            acknowledged = number as usize + 1;
+        }
+    }
+    let allowed = &contents[acknowledged..=(acknowledged + 1).min(contents.len() - 1)];
+    let lost = TempDir::new().unwrap();
+    // In the same directory, and in one that has nothing.
+    for directory in [&directory, &lost] {
+        let log = another(&log);
+        let db = open(directory, &log);
+        let found = content(&db);
+        assert!(allowed.contains(&found), "seed {seed}, {fault:?}, after {acknowledged} steps: {found:#?}");
+        assert!(db.maintenance().check().unwrap().damages.is_empty());
+        db.insert("afterwards", &json!({})).unwrap();
+        db.delete("afterwards", db.get("afterwards").unwrap().unwrap().revision()).unwrap();
+        db.maintenance().compact().unwrap();
+        assert_eq!(content(&db), found);
+        drop(db);
+        let log = another(&log);
+        drop(open(directory, &log));
+        assert_eq!(log.file_count(), log.names().len(), "files without a name are deleted: {:?}", log.names());
+    }
+}
+
+#[test]
+fn an_owner_that_was_deposed_writes_nothing() {
+    let log = Arc::new(MemoryLogStorage::new());
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let old = open(&first, &log);
+    old.insert("a", &json!({"n": 1})).unwrap();
+    let new = open(&second, &another(&log));
+    let error = old.insert("b", &json!({"n": 2})).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("another process has taken over the log"), "{error}");
+    assert_eq!(old.insert("b", &json!({"n": 2})).unwrap_err().kind(), ErrorKind::Closed);
+    assert!(old.files().store(&vec![7; 100_000][..]).is_err());
+    assert!(old.maintenance().compact().is_err());
+    new.insert("b", &json!({"n": 3})).unwrap();
+    drop(old);
+    assert_eq!(content(&new).len(), 2);
+
+    // The old directory is used again, with what the other owner wrote.
+    let again = open(&first, &another(&log));
+    assert_eq!(content(&again)["b"].0["n"], 3);
+}
+
+#[test]
+fn a_directory_whose_log_was_compacted_elsewhere_is_built_again() {
+    let log = Arc::new(MemoryLogStorage::new());
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let write = |db: &Database, from: u64| {
+        for number in from..from + 60 {
+            step(db, 3, number).unwrap();
+        }
+    };
+    for round in 0..3 {
+        for directory in [&first, &second] {
+            let db = open(directory, &another(&log));
+            let before = content(&db);
+            db.maintenance().compact().unwrap();
+            assert_eq!(content(&db), before);
+            write(&db, round * 60);
+            db.maintenance().checkpoint().unwrap();
+            db.maintenance().compact().unwrap();
+            assert!(db.maintenance().check().unwrap().damages.is_empty());
+        }
+    }
+}
+
+#[test]
+fn directories_belong_to_one_log() {
+    let (one, other) = (Arc::new(MemoryLogStorage::new()), Arc::new(MemoryLogStorage::new()));
+    let directory = TempDir::new().unwrap();
+    open(&directory, &one).insert("a", &json!({"n": 1})).unwrap();
+    let db = open(&directory, &other);
+    assert!(db.get("a").unwrap().is_none(), "it is the directory of the other log now");
+    drop(db);
+    assert!(open(&directory, &one).get("a").unwrap().is_some());
+
+    let own = TempDir::new().unwrap();
+    Database::open(own.path()).unwrap().insert("a", &json!({})).unwrap();
+    let error = Database::open_with(own.path(), options(&one)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(Database::open(own.path()).unwrap().get("a").unwrap().is_some());
+}
+
+#[test]
+fn history_and_backups_are_as_on_a_disk() {
+    let log = Arc::new(MemoryLogStorage::new());
+    let (first, second, copy) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let db = open(&first, &log);
+    db.history().keep(Retention::Everything).unwrap();
+    for number in 0..100 {
+        let body = Value::from_serialize(&json!({"n": number, "text": "x".repeat(300)})).unwrap();
+        db.edit(Edit::Upsert { id: DocumentId::new("a").unwrap(), body }).unwrap();
+    }
+    db.maintenance().checkpoint().unwrap();
+    db.maintenance().compact().unwrap();
+    assert!(log.names().iter().any(|name| name.starts_with("history/")), "{:?}", log.names());
+    drop(db);
+    let db = open(&second, &another(&log));
+    let past = db.as_of("50".parse::<stemmadb::Sequence>().unwrap()).unwrap();
+    assert_eq!(past.get("a").unwrap().unwrap().get("n").unwrap(), Some(49.into()));
+    assert_eq!(db.history().revisions("a").unwrap().len(), 100);
+    let target = copy.path().join("backup");
+    db.maintenance().backup(&target).unwrap();
+    let target = DirectoryTarget::open(&target).unwrap();
+    backup::restore(&target, copy.path().join("restored"), RestoreOptions::new()).unwrap();
+    let restored = Database::open(copy.path().join("restored")).unwrap();
+    assert_eq!(restored.get("a").unwrap().unwrap().get("n").unwrap(), Some(99.into()));
+}
