@@ -1,7 +1,9 @@
 //! Connections to a cluster.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ pub struct ClusterOptions {
     keyspace: String,
     replication: u8,
     credentials: Option<(String, String)>,
+    translations: HashMap<SocketAddr, SocketAddr>,
     request_timeout: Duration,
     patience: Duration,
 }
@@ -35,6 +38,7 @@ impl ClusterOptions {
             keyspace: keyspace.into(),
             replication: 3,
             credentials: None,
+            translations: HashMap::new(),
             request_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(30),
         }
@@ -52,6 +56,13 @@ impl ClusterOptions {
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Uses the address `reached` for the node that calls itself `known`, for example behind a proxy.
+    #[must_use]
+    pub fn translate(mut self, known: SocketAddr, reached: SocketAddr) -> Self {
+        self.translations.insert(known, reached);
         self
     }
 
@@ -159,6 +170,9 @@ async fn connect(options: ClusterOptions) -> io::Result<(Session, Statements)> {
         .default_execution_profile_handle(profile.into_handle());
     if let Some((user, password)) = &options.credentials {
         builder = builder.user(user, password);
+    }
+    if !options.translations.is_empty() {
+        builder = builder.address_translator(Arc::new(options.translations.clone()));
     }
     let session = builder.build().await.map_err(io::Error::other)?;
     let keyspace = &options.keyspace;

@@ -27,8 +27,9 @@ impl Reassembled {
 
     /// Adds a row; rows come in ascending order.
     pub(crate) fn add(&mut self, at: u64, row: &[u8]) {
-        let skipped = self.offset.saturating_sub(at).min(row.len() as u64) as usize;
-        let (start, row) = ((at + skipped as u64 - self.offset) as usize, &row[skipped..]);
+        let skipped = self.offset.saturating_sub(at) as usize;
+        let Some(row) = row.get(skipped..) else { return };
+        let start = at.saturating_sub(self.offset) as usize;
         if start > self.complete || start >= self.bytes.len() {
             return;
         }

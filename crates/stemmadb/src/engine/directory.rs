@@ -39,7 +39,7 @@ pub(crate) struct OpenedDirectory {
 /// Opens the files of the database at `path`; creates them if `options` allow it.
 pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
     if let Some(storage) = options.log_storage.of(path) {
-        return open_stored(path, storage, options);
+        return open_stored(path, storage, options, continues);
     }
     if options.read_only {
         return open_to_read(path, options);
@@ -51,6 +51,9 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
 /// Calls `start` with the files of the closed database at `path` and an empty tree. If `start` fails, the old tree is
 /// restored.
 pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(OpenedDirectory) -> Result<T>) -> Result<T> {
+    if let Some(storage) = options.log_storage.of(path) {
+        return start(open_stored(path, storage, options, |_, _| Ok(false))?);
+    }
     let (vfs, lock) = lock_to_write(path, false)?;
     let (tree, before) = (path.join(TREE), path.join(TREE_BEFORE_REBUILD));
     if tree.exists() {
@@ -124,8 +127,14 @@ fn lock_to_write(path: &Path, create: bool) -> Result<(GatedVfs<DiskVfs>, Arc<Da
     Ok((vfs, Arc::new(lock)))
 }
 
-/// Takes over a log in a store; the directory at `path` holds what is derived from it.
-fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options) -> Result<OpenedDirectory> {
+/// Takes over a log in a store; the directory at `path` holds what is derived from it. `continues`: whether the tree is
+/// used that is there.
+fn open_stored(
+    path: &Path,
+    storage: Arc<dyn LogStorage>,
+    options: Options,
+    continues: fn(&Tree, &dyn Vfs) -> Result<bool>,
+) -> Result<OpenedDirectory> {
     if options.read_only {
         return Err(Error::invalid("a database whose log is in a store can't be opened for reading only")
             .with_hint("open it for writing, or restore a backup and read that"));
