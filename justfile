@@ -56,6 +56,17 @@ bench-python python="python3" *options:
     cd crates/stemmadb-python && {{python}} bench/compare.py {{options}} \
         --rust "$(cargo run --quiet --locked --release --example figures)"
 
+# A Cassandra cluster on this machine, for tests and measurements: `just cluster up`, `just cluster down`.
+cluster *arguments:
+    crates/stemmadb-cassandra/cluster {{arguments}}
+
+# Tests of databases whose log is in a Cassandra cluster; `cases` requests with a fault, and as many killed or paused
+# owners as `kills`. A cluster must be up.
+nightly-cluster cases="10000" kills="300" seconds="300":
+    STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_CLUSTER_CASES={{cases}} STEMMA_CLUSTER_KILLS={{kills}} \
+        STEMMA_CLUSTER_SECONDS={{seconds}} \
+        cargo test --locked --test cluster --test cluster_faults -- --nocapture --test-threads=1
+
 # Tests of the benchmark program; they need Go and PostgreSQL 15.
 test-bench:
     cargo test -p stemmadb-bench --locked

@@ -42,7 +42,7 @@ const CORE: Command = Command {
 };
 
 /// All experiments, in the order in which `run` executes them.
-pub(crate) const COMMANDS: [Command; 13] = [
+pub(crate) const COMMANDS: [Command; 14] = [
     CORE,
     Command {
         name: "live",
@@ -162,6 +162,17 @@ pub(crate) const COMMANDS: [Command; 13] = [
         settings: || "`Durability::None`; the server with default settings besides".to_owned(),
         prose: include_str!("pages/many.md"),
         seconds: (60, 600),
+        ..CORE
+    },
+    Command {
+        name: "cluster",
+        title: "the log in a Cassandra cluster",
+        experiments: &["cluster"],
+        run: Bench::cluster,
+        settings: || "Cassandra 5.0.9, `paxos_variant: v2`; all options default".to_owned(),
+        prose: include_str!("pages/cluster.md"),
+        seconds: (200, 600),
+        is_in_default_run: false,
         ..CORE
     },
     Command {

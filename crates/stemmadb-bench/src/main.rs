@@ -101,6 +101,8 @@ enum Experiment {
     History(Run),
     /// Many databases as one: federated queries, virtual databases, and a split while clients read and write
     Many(Run),
+    /// A log in a Cassandra cluster; `STEMMA_CASSANDRA` names a node
+    Cluster(Run),
     /// Growth of one database to millions of documents: inserts, reads, opening, rebuilding, mixed load; many databases
     Growth {
         #[command(flatten)]
@@ -260,6 +262,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Caches(run) => measure(run, "caches"),
         Experiment::History(run) => measure(run, "history"),
         Experiment::Many(run) => measure(run, "many"),
+        Experiment::Cluster(run) => measure(run, "cluster"),
         Experiment::ServeChild { directory, durability } => server::run_child(directory.clone(), durability),
         Experiment::Growth { run, options } => measure_with(run, "growth", options),
         Experiment::GrowthChild { request } => experiments::growth_child(request),

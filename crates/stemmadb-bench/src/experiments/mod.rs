@@ -7,6 +7,7 @@ mod barrel_suite;
 mod batches;
 mod bulk_inserts;
 mod caches;
+mod cluster;
 pub(crate) mod commerce;
 mod compression;
 mod encodings;
@@ -144,6 +145,11 @@ impl Bench {
     /// Measures `history`: the cost of keeping the past.
     pub(crate) fn history(&mut self) -> Result<()> {
         history::run(self)
+    }
+
+    /// Measures `cluster`: a log in a Cassandra cluster.
+    pub(crate) fn cluster(&mut self) -> Result<()> {
+        cluster::run(self)
     }
 
     /// Measures `many`: several databases as one.
