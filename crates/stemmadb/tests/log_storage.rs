@@ -223,3 +223,44 @@ fn history_and_backups_are_as_on_a_disk() {
     let restored = Database::open(copy.path().join("restored")).unwrap();
     assert_eq!(restored.get("a").unwrap().unwrap().get("n").unwrap(), Some(99.into()));
 }
+
+#[test]
+fn next_owner_begins_with_the_copy_of_the_tree() {
+    let log = Arc::new(MemoryLogStorage::new());
+    let first = TempDir::new().unwrap();
+    let db = open(&first, &log);
+    for number in 0..2_000 {
+        db.insert(&format!("d{number}"), &json!({"n": number, "text": "x".repeat(300)})).unwrap();
+    }
+    db.close().unwrap();
+    assert!(log.names().iter().any(|name| name.starts_with("shipped/")), "{:?}", log.names());
+    let open_without_rebuild = |directory: &TempDir| {
+        let options = options(&another(&log)).on_rebuild(|_| panic!("the tree is built again"));
+        Database::open_with(directory.path(), options).unwrap()
+    };
+    let mut directories = vec![first];
+    for round in 0..4 {
+        let fresh = TempDir::new().unwrap();
+        let db = open_without_rebuild(&fresh);
+        assert_eq!(db.find(field("n").ge(0)).count().unwrap(), 2_000 + round * 700);
+        for number in 0..700 {
+            let text = "y".repeat(400);
+            db.insert(&format!("r{round}-{number}"), &json!({"n": number, "text": text})).unwrap();
+        }
+        assert!(db.maintenance().check().unwrap().is_sound());
+        db.close().unwrap();
+        directories.push(fresh);
+        // One that owned it before has files of its own, and files that it was lent.
+        let db = open_without_rebuild(&directories[round as usize]);
+        assert_eq!(db.find(field("n").ge(0)).count().unwrap(), 2_000 + (round + 1) * 700);
+        assert!(db.maintenance().check().unwrap().is_sound());
+    }
+    let last = TempDir::new().unwrap();
+    let db = open_without_rebuild(&last);
+    let documents = db.find(field("text").exists()).documents().unwrap();
+    assert!(documents.iter().all(|document| document.get("text").unwrap().is_some()));
+    drop(db);
+    let log = another(&log);
+    drop(open(&TempDir::new().unwrap(), &log));
+    assert_eq!(log.file_count(), log.names().len());
+}

@@ -41,13 +41,15 @@ pub(super) enum Work {
     Compact = 4,
     /// A dictionary for compressed bodies.
     Train = 5,
+    /// A copy of the tree in the store of the log.
+    Ship = 6,
 }
 
-const WORK_COUNT: usize = 6;
+const WORK_COUNT: usize = 7;
 
 impl Work {
     fn is_long(self) -> bool {
-        matches!(self, Work::Upkeep | Work::Merge | Work::Compact | Work::Train)
+        matches!(self, Work::Upkeep | Work::Merge | Work::Compact | Work::Train | Work::Ship)
     }
 }
 

@@ -234,6 +234,7 @@ impl Store {
         past.finish()?;
         self.parts.tree.settle()?;
         let retired = self.parts.log.retire_file(number, retired_file)?;
+        self.note_outdated_copy();
         let mut tree = self.parts.tree.write()?;
         meta::forget_segment(&mut tree, number)?;
         tree.commit()?;

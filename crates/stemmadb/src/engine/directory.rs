@@ -6,15 +6,13 @@ use std::sync::Arc;
 
 use crate::cache::{CacheBudgets, CacheShares};
 use crate::cipher::{EncryptionKey, KEY_FILE};
-use crate::engine::key_file;
+use crate::engine::{key_file, shipped_tree};
 use crate::layout::meta;
 use crate::layout::posting_operand::PostingOperator;
-use crate::log::{history_name, segment_numbers};
+use crate::log::{LogPosition, history_name, segment_numbers};
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
-use crate::vfs::{
-    DatabaseLock, DiskVfs, GatedVfs, LogStorage, MemoryVfs, ReadOnlyVfs, StoredVfs, Vfs, remove_recursively,
-};
+use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, LogStorage, MemoryVfs, ReadOnlyVfs, StoredVfs, Vfs};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.
@@ -39,7 +37,7 @@ pub(crate) struct OpenedDirectory {
 /// Opens the files of the database at `path`; creates them if `options` allow it.
 pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
     if let Some(storage) = options.log_storage.of(path) {
-        return open_stored(path, storage, options, continues);
+        return open_stored(path, storage, options, false);
     }
     if options.read_only {
         return open_to_read(path, options);
@@ -52,7 +50,7 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
 /// restored.
 pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(OpenedDirectory) -> Result<T>) -> Result<T> {
     if let Some(storage) = options.log_storage.of(path) {
-        return start(open_stored(path, storage, options, |_, _| Ok(false))?);
+        return start(open_stored(path, storage, options, true)?);
     }
     let (vfs, lock) = lock_to_write(path, false)?;
     let (tree, before) = (path.join(TREE), path.join(TREE_BEFORE_REBUILD));
@@ -127,14 +125,9 @@ fn lock_to_write(path: &Path, create: bool) -> Result<(GatedVfs<DiskVfs>, Arc<Da
     Ok((vfs, Arc::new(lock)))
 }
 
-/// Takes over a log in a store; the directory at `path` holds what is derived from it. `continues`: whether the tree is
-/// used that is there.
-fn open_stored(
-    path: &Path,
-    storage: Arc<dyn LogStorage>,
-    options: Options,
-    continues: fn(&Tree, &dyn Vfs) -> Result<bool>,
-) -> Result<OpenedDirectory> {
+/// Takes over a log in a store; the directory at `path` holds what is derived from it. `is_fresh`: whether the tree is
+/// built again.
+fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_fresh: bool) -> Result<OpenedDirectory> {
     if options.read_only {
         return Err(Error::invalid("a database whose log is in a store can't be opened for reading only")
             .with_hint("open it for writing, or restore a backup and read that"));
@@ -150,13 +143,40 @@ fn open_stored(
         return Err(Error::not_found("the store has no log of this database"));
     }
     let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), false)?;
-    let mut tree = open_tree(vfs.clone(), &options)?;
-    if !continues(&tree, &*vfs)? {
-        drop(tree);
-        remove_recursively(&*vfs, TREE).map_err(|error| Error::io(format_args!("remove {TREE}"), error))?;
-        tree = open_tree(vfs.clone(), &options)?;
-    }
+    let tree = open_newest_tree(&stored, &vfs, &options, is_fresh)?;
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+}
+
+/// Opens the tree in the directory, or the copy in the store if that is newer, or an empty one if replay can continue
+/// from neither.
+fn open_newest_tree(stored: &StoredVfs, vfs: &Arc<dyn Vfs>, options: &Options, is_fresh: bool) -> Result<Tree> {
+    let failed = |error| Error::io("open the tree", error);
+    if !is_fresh {
+        let shipped = shipped_tree::position(&**vfs)?;
+        if let Some((tree, position)) = open_usable(stored, vfs, options)
+            && shipped.is_none_or(|shipped| shipped.segment() <= position.segment())
+        {
+            return Ok(tree);
+        }
+        if let Some(shipped) = shipped {
+            stored.remove_derived(TREE).map_err(failed)?;
+            shipped_tree::adopt(vfs, shipped).map_err(failed)?;
+            if let Some((tree, _)) = open_usable(stored, vfs, options) {
+                return Ok(tree);
+            }
+        }
+    }
+    stored.remove_derived(TREE).map_err(failed)?;
+    stored.end_lending();
+    open_tree(vfs.clone(), options)
+}
+
+/// The tree, with the position of its checkpoint, if replay can continue from it. One that is damaged is built again.
+fn open_usable(stored: &StoredVfs, vfs: &Arc<dyn Vfs>, options: &Options) -> Option<(Tree, LogPosition)> {
+    shipped_tree::lend(stored).ok()?;
+    let tree = open_tree(vfs.clone(), options).ok()?;
+    let position = continuation(&tree, &**vfs).ok()??;
+    shipped_tree::has_all_files(&tree, stored).then_some((tree, position))
 }
 
 /// Whether a name belongs to a file that is derived from the log.
@@ -174,20 +194,17 @@ fn refuse_log(local: &DiskVfs, path: &Path) -> Result<()> {
         .with_hint("give another directory, or open the database without a log storage"))
 }
 
-/// Whether replay can continue from the tree: the log still has everything from its checkpoint on, and everything that
-/// the tree refers to. Another owner may have compacted the log since.
-fn continues(tree: &Tree, vfs: &dyn Vfs) -> Result<bool> {
+/// Where replay continues from the tree, if it can: the log still has everything from there on, and everything that the
+/// tree refers to. Another owner may have compacted the log since.
+fn continuation(tree: &Tree, vfs: &dyn Vfs) -> Result<Option<LogPosition>> {
     let snapshot = tree.read();
-    let Some(checkpoint) = meta::checkpoint(&snapshot)? else { return Ok(true) };
-    let segments = segment_numbers(vfs)?;
-    let last = segments.last().copied().unwrap_or(0);
-    let is_present = |number: &u32| segments.contains(number);
-    let live = meta::live_bytes(&snapshot)?;
-    let history = meta::history_files(&snapshot)?;
-    Ok((checkpoint.replay_from.segment()..=last.max(checkpoint.replay_from.segment()))
-        .all(|number| is_present(&number))
-        && live.iter().filter(|(_, bytes)| **bytes > 0).all(|(number, _)| is_present(number))
-        && history.iter().all(|number| vfs.open(&history_name(*number)).is_ok()))
+    let Some(checkpoint) = meta::checkpoint(&snapshot)? else { return Ok(None) };
+    let (from, segments) = (checkpoint.replay_from, segment_numbers(vfs)?);
+    let last = segments.last().copied().unwrap_or(0).max(from.segment());
+    let live = meta::live_bytes(&snapshot)?.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(number, _)| number);
+    let has_segments = (from.segment()..=last).chain(live).all(|number| segments.contains(&number));
+    let has_history = meta::history_files(&snapshot)?.iter().all(|number| vfs.open(&history_name(*number)).is_ok());
+    Ok((has_segments && has_history).then_some(from))
 }
 
 fn open_locked(

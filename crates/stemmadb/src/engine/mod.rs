@@ -38,6 +38,7 @@ mod reencrypt;
 mod salvage;
 mod schemas;
 mod shape_names;
+mod shipped_tree;
 mod statistics;
 mod unique;
 mod upkeep;
@@ -105,6 +106,7 @@ pub(crate) struct Store {
     /// Why no checkpoint has succeeded since a time, if the next one may.
     checkpoint_failure: Mutex<Option<checkpoint::CheckpointFailure>>,
     pace: pace::Pace,
+    shipping: shipped_tree::Shipping,
     /// Whether only deletions are accepted, because there is little space.
     deletions_only: AtomicBool,
     past_readers: history::PastReaders,

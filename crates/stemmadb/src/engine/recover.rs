@@ -249,6 +249,7 @@ impl Store {
             stall_count: 0.into(),
             checkpoint_failure: Mutex::default(),
             pace: super::pace::Pace::default(),
+            shipping: super::shipped_tree::Shipping::default(),
             deletions_only: false.into(),
             past_readers: Default::default(),
             overlays: Default::default(),

@@ -136,6 +136,10 @@ impl Upkeeper {
             let _writer = store.writer.lock();
             store.closed.store(true, Ordering::Release);
         }
+        if is_healthy {
+            // Without the copy, the next owner replays more.
+            store.ship_tree().ok();
+        }
         let closed = if is_healthy { store.parts.log.close() } else { Ok(()) };
         store.parts.tree.close();
         store.parts.publisher.wake(true);
@@ -153,6 +157,8 @@ impl Store {
             Work::Flush => self.flush_if_due(),
             Work::Expire => self.expire_due(),
             Work::Train => self.try_training(),
+            // If it fails, the next upkeep tries again: only a take-over would take longer.
+            Work::Ship => _ = self.ship_tree(),
         }
     }
 
@@ -208,6 +214,9 @@ impl Store {
         let swept = kept_up.and_then(|()| self.sweep_dropped_indexes()).and_then(|()| self.sweep_content_if_needed());
         if swept.is_ok_and(|()| self.wasteful_segment().is_ok_and(|segment| segment.is_some())) {
             self.background.schedule(Work::Compact, Duration::ZERO);
+        }
+        if self.must_ship_tree() {
+            self.background.schedule(Work::Ship, Duration::ZERO);
         }
         if is_idle {
             self.background.is_at_rest.store(true, Ordering::Relaxed);

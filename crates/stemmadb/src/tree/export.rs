@@ -19,6 +19,15 @@ pub(crate) struct TreeExport {
     manifest_bytes_max: u64,
 }
 
+/// A file of a tree.
+pub(crate) struct IdentifiedFile {
+    pub(crate) path: String,
+    pub(crate) number: u64,
+    pub(crate) byte_count: u64,
+    /// Files with the same number and checksum are the same.
+    pub(crate) checksum: u128,
+}
+
 impl Tree {
     /// The newest committed state, for a copy.
     pub(crate) fn export(&self) -> TreeExport {
@@ -45,6 +54,25 @@ impl TreeExport {
         self.snapshot.files().map(|file| (file.path().to_owned(), file.record().byte_count)).collect()
     }
 
+    /// The files, each with what identifies its bytes.
+    pub(crate) fn identified_files(&self) -> Vec<IdentifiedFile> {
+        let identified = |file: &RunFile| {
+            let record = file.record();
+            IdentifiedFile {
+                path: file.path().to_owned(),
+                number: record.number,
+                byte_count: record.byte_count,
+                checksum: record.checksum,
+            }
+        };
+        self.snapshot.files().map(identified).collect()
+    }
+
+    /// The rows of the copy.
+    pub(crate) fn snapshot(&self) -> &TreeSnapshot {
+        &self.snapshot
+    }
+
     /// Writes the manifest of the copy in `vfs`, which has all files, flushed with their names.
     pub(crate) fn write_manifest(&self, vfs: Arc<dyn Vfs>) -> Result<()> {
         let (mut manifest, _) = Manifest::open(vfs, &self.directory, self.manifest_bytes_max)?;
@@ -67,6 +95,16 @@ impl TreeExport {
         });
         Ok((path.clone(), read.map_err(|error| Error::io(format_args!("read {path}"), error))?))
     }
+}
+
+/// The path of the run file with this number, in the tree's directory.
+pub(crate) fn run_path(directory: &str, number: u64) -> String {
+    format!("{directory}/{}", run_file::file_name(number))
+}
+
+/// The path of the manifest in the tree's directory.
+pub(crate) fn manifest_path(directory: &str) -> String {
+    format!("{directory}/{}", manifest::NAME)
 }
 
 /// Whether this is the name of a run file or of the manifest, within the tree's directory.

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use batch::TreeTransaction;
 pub(crate) use block::{common_prefix, key_head};
-pub(crate) use export::{ListedFiles, TreeExport, is_file_name};
+pub(crate) use export::{IdentifiedFile, ListedFiles, TreeExport, is_file_name, manifest_path, run_path};
 pub(crate) use merge::Scan;
 pub(crate) use merging::MergeGoal;
 pub(crate) use version::TreeSnapshot;

@@ -136,6 +136,10 @@ impl<V: Vfs> Vfs for GatedVfs<V> {
     fn is_persistent(&self) -> bool {
         self.inner.is_persistent()
     }
+
+    fn keeps_tree_copies(&self) -> bool {
+        self.inner.keeps_tree_copies()
+    }
 }
 
 struct GatedFile {

@@ -72,4 +72,8 @@ impl Vfs for KeyedVfs {
     fn is_persistent(&self) -> bool {
         self.inner.is_persistent()
     }
+
+    fn keeps_tree_copies(&self) -> bool {
+        self.inner.keeps_tree_copies()
+    }
 }

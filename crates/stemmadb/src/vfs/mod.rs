@@ -94,6 +94,11 @@ pub(crate) trait Vfs: Send + Sync {
         None
     }
 
+    /// Whether the log is in a store, so that copies of the tree belong there, too.
+    fn keeps_tree_copies(&self) -> bool {
+        false
+    }
+
     /// Whether files outlive the process. If not, nothing is preallocated, recycled or zeroed, since that would only
     /// cost memory.
     fn is_persistent(&self) -> bool;

@@ -43,6 +43,8 @@ struct Names {
     removed: Vec<Arc<Entry>>,
     /// Files without a name in the store, which readers may still have open.
     unnamed: Vec<Arc<Entry>>,
+    /// Derived files that are read from the store if the local directory does not have them.
+    lent: BTreeMap<String, Arc<Entry>>,
 }
 
 impl StoredVfs {
@@ -82,6 +84,32 @@ impl StoredVfs {
             names.files.insert(name, entry);
         }
         Ok(())
+    }
+}
+
+impl StoredVfs {
+    /// Lets `derived` be read from the file `stored`, if the local directory does not have it.
+    pub(crate) fn lend(&self, derived: &str, stored: &str) -> io::Result<()> {
+        let mut names = self.0.names.lock();
+        let entry = names.files.get(stored).cloned().ok_or(io::ErrorKind::NotFound)?;
+        names.lent.insert(derived.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Takes all lent files back.
+    pub(crate) fn end_lending(&self) {
+        self.0.names.lock().lent.clear();
+    }
+
+    /// Whether the local directory has `derived`, or it is lent from the file `stored`.
+    pub(crate) fn is_lent_or_local(&self, derived: &str, stored: &str) -> bool {
+        let lent_name = self.0.names.lock().lent.get(derived).map(|entry| entry.name());
+        lent_name.is_some_and(|name| name == stored) || self.0.local.open(derived).is_ok()
+    }
+
+    /// Removes all derived files. Files that are lent can be read again.
+    pub(crate) fn remove_derived(&self, directory: &str) -> io::Result<()> {
+        remove_recursively(&*self.0.local, directory)
     }
 }
 
@@ -186,10 +214,15 @@ impl Names {
 
 impl Vfs for StoredVfs {
     fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
-        if (self.0.is_derived)(name) {
-            return self.0.local.open(name);
-        }
-        let entry = self.0.names.lock().files.get(name).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let found = if (self.0.is_derived)(name) {
+            match self.0.local.open(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.0.names.lock().lent.get(name).cloned(),
+                opened => return opened,
+            }
+        } else {
+            self.0.names.lock().files.get(name).cloned()
+        };
+        let entry = found.ok_or(io::ErrorKind::NotFound)?;
         let copy = entry.copy(&*self.0.local)?;
         Ok(Arc::new(StoredHandle { entry, copy, vfs: self.0.clone() }))
     }
@@ -215,16 +248,19 @@ impl Vfs for StoredVfs {
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        if (self.0.is_derived)(directory) {
-            return self.0.local.list(directory);
-        }
-        let names = self.0.names.lock();
         // Of `blobs/ab/cd`, the directory `blobs` has `ab`.
-        let first_part = |name: &str| {
+        let first_part = |name: &String| {
             let below = if directory.is_empty() { name } else { name.strip_prefix(directory)?.strip_prefix('/')? };
             Some(below.split_once('/').map_or(below, |(part, _)| part).to_owned())
         };
-        let found: BTreeSet<String> = names.files.keys().filter_map(|name| first_part(name)).collect();
+        let is_derived = (self.0.is_derived)(directory);
+        let local = if is_derived { self.0.local.list(directory)? } else { Vec::new() };
+        let names = self.0.names.lock();
+        let mut found: BTreeSet<String> = local.into_iter().collect();
+        match is_derived {
+            true => found.extend(names.lent.keys().filter_map(first_part)),
+            false => found.extend(names.files.keys().filter_map(first_part)),
+        }
         Ok(found.into_iter().collect())
     }
 
@@ -244,7 +280,11 @@ impl Vfs for StoredVfs {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         if (self.0.is_derived)(name) {
-            return self.0.local.remove(name);
+            let was_lent = self.0.names.lock().lent.remove(name).is_some();
+            return match self.0.local.remove(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && was_lent => Ok(()),
+                removed => removed,
+            };
         }
         let mut names = self.0.names.lock();
         let entry = names.take(name)?;
@@ -281,6 +321,28 @@ impl Vfs for StoredVfs {
             true => Ok(()),
             false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
         }
+    }
+
+    /// Links only files of this directory's own tree: `source` has to be this one.
+    fn link_from(&self, _source: &dyn Vfs, from: &str, to: &str) -> io::Result<bool> {
+        if !(self.0.is_derived)(from) || (self.0.is_derived)(to) {
+            return Ok(false);
+        }
+        let entry = Entry::new(&self.0.storage, to, FileState::Whole);
+        if !entry.link(&*self.0.local, from)? {
+            return Ok(false);
+        }
+        let mut names = self.0.names.lock();
+        if names.files.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        names.files.insert(to.to_owned(), entry);
+        names.changed.insert(to.to_owned());
+        Ok(true)
+    }
+
+    fn keeps_tree_copies(&self) -> bool {
+        true
     }
 
     fn is_persistent(&self) -> bool {

@@ -131,6 +131,20 @@ impl Entry {
         Ok(opened)
     }
 
+    /// Makes a local file that never changes the local copy; returns false if it can't be linked.
+    pub(super) fn link(&self, local: &dyn Vfs, from: &str) -> io::Result<bool> {
+        match local.link_from(local, from, &copy_name(self.id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Ok(true) => {}
+            other => return other,
+        }
+        let length = self.copy(local)?.len()?;
+        let mut state = self.state.lock();
+        state.present.add(0..length);
+        state.length = length;
+        Ok(true)
+    }
+
     pub(super) fn length(&self) -> u64 {
         self.state.lock().length
     }
