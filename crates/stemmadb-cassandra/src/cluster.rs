@@ -134,7 +134,20 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
 impl Shared {
+    /// Runs a future on the cluster's runtime.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime.0 {
+            runtime.spawn(future);
+        }
+    }
+
     /// Runs a future on the cluster's runtime, and waits for it on this thread, whatever this thread is.
     pub(crate) fn wait<T: Send + 'static>(
         &self,

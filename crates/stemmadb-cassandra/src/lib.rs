@@ -22,9 +22,18 @@
 
 mod cluster;
 mod log;
+mod membership;
 mod requests;
 mod rows;
 mod schema;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use log::CassandraLog;
+pub use membership::{Claim, Member, Ownership};
+
+/// Compiles the samples of the guide.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/scaling-out.md")]
+    struct ScalingOut;
+}

@@ -22,6 +22,7 @@ use stemmadb::log_storage::{Deposed, FileId, FileState, NameChange, StoredFile, 
 use uuid::Uuid;
 
 use crate::cluster::Shared;
+use crate::membership::MemberRow;
 use crate::rows::{Reassembled, part_of, rows_of};
 use crate::schema::{ROW_BYTES, Statements};
 
@@ -244,6 +245,55 @@ impl Requests {
             }
         }
         Ok(out.finish())
+    }
+
+    /// Stores that a member is alive.
+    pub(crate) async fn beat(&self, member: Uuid, address: &str, beat: i64) -> io::Result<()> {
+        self.write(&self.statements().beat, (member, address, beat)).await
+    }
+
+    pub(crate) async fn members(&self) -> io::Result<Vec<MemberRow>> {
+        let found = self.read(&self.statements().members, ()).await?;
+        let mut members = Vec::new();
+        for row in found.rows::<(Uuid, Option<String>, Option<i64>)>().map_err(io::Error::other)? {
+            let (id, address, beat) = row.map_err(io::Error::other)?;
+            members.extend(address.zip(beat).map(|(address, beat)| MemberRow { id, address, beat }));
+        }
+        Ok(members)
+    }
+
+    pub(crate) async fn forget_member(&self, member: Uuid) -> io::Result<()> {
+        self.write(&self.statements().forget_member, (member,)).await
+    }
+
+    /// The member that owns a database, and its address.
+    pub(crate) async fn owner(&self, database: &str) -> io::Result<Option<(Uuid, String)>> {
+        let found = self.read(&self.statements().owner, (database,)).await?;
+        let row = found.maybe_first_row::<(Option<Uuid>, Option<String>)>().map_err(io::Error::other)?;
+        Ok(row.and_then(|(member, address)| member.zip(address)))
+    }
+
+    /// Makes a member the owner of a database, if `before` still is. The outcome has to be read.
+    pub(crate) async fn replace_owner(
+        &self,
+        database: &str,
+        before: Option<Uuid>,
+        member: Uuid,
+        address: &str,
+    ) -> io::Result<()> {
+        let statements = self.statements();
+        match before {
+            Some(before) => {
+                let values = (member, address, database, before);
+                self.try_conditionally(&statements.next_owner, values).await.map(drop)
+            }
+            None => self.try_conditionally(&statements.first_owner, (database, member, address)).await.map(drop),
+        }
+    }
+
+    /// Takes a database from a member, if it still owns it.
+    pub(crate) async fn release(&self, database: &str, member: Uuid) -> io::Result<()> {
+        self.try_conditionally(&self.statements().release, (database, member)).await.map(drop)
     }
 
     /// Executes a read, repeatedly if it fails.

@@ -20,7 +20,7 @@ pub(crate) const ROW_BYTES: u64 = 64 << 10;
 pub(crate) const PART_BYTES: u64 = 64 << 20;
 
 /// Creates the tables, in the keyspace that is in use.
-pub(crate) const TABLES: [&str; 3] = [
+pub(crate) const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS names (log text, name text, file uuid, bytes bigint, state tinyint, \
      id uuid static, epoch bigint static, PRIMARY KEY (log, name))",
     "CREATE TABLE IF NOT EXISTS segments (file uuid, offset bigint, writer bigint, bytes blob, \
@@ -28,6 +28,8 @@ pub(crate) const TABLES: [&str; 3] = [
      PRIMARY KEY (file, offset, writer))",
     "CREATE TABLE IF NOT EXISTS contents (file uuid, part int, offset bigint, bytes blob, \
      PRIMARY KEY ((file, part), offset))",
+    "CREATE TABLE IF NOT EXISTS members (id uuid PRIMARY KEY, address text, beat bigint)",
+    "CREATE TABLE IF NOT EXISTS owners (database text PRIMARY KEY, member uuid, address text)",
 ];
 
 /// The statements, prepared.
@@ -48,6 +50,13 @@ pub(crate) struct Statements {
     pub(crate) put_content: PreparedStatement,
     pub(crate) read_content: PreparedStatement,
     pub(crate) delete_content: PreparedStatement,
+    pub(crate) beat: PreparedStatement,
+    pub(crate) members: PreparedStatement,
+    pub(crate) forget_member: PreparedStatement,
+    pub(crate) owner: PreparedStatement,
+    pub(crate) first_owner: PreparedStatement,
+    pub(crate) next_owner: PreparedStatement,
+    pub(crate) release: PreparedStatement,
 }
 
 impl Statements {
@@ -89,6 +98,14 @@ impl Statements {
             )
             .await?,
             delete_content: prepare("DELETE FROM contents WHERE file = ? AND part = ?").await?,
+            beat: prepare("INSERT INTO members (id, address, beat) VALUES (?, ?, ?)").await?,
+            members: prepare("SELECT id, address, beat FROM members").await?,
+            forget_member: prepare("DELETE FROM members WHERE id = ?").await?,
+            owner: serial("SELECT member, address FROM owners WHERE database = ?").await?,
+            first_owner: prepare("INSERT INTO owners (database, member, address) VALUES (?, ?, ?) IF NOT EXISTS")
+                .await?,
+            next_owner: prepare("UPDATE owners SET member = ?, address = ? WHERE database = ? IF member = ?").await?,
+            release: prepare("DELETE FROM owners WHERE database = ? IF member = ?").await?,
         })
     }
 }

@@ -1,9 +1,11 @@
 //! Databases whose log is in a real cluster. These tests need one: `STEMMA_CASSANDRA` names a node, and without it they
 //! do nothing. `just cluster` runs them.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use stemmadb::{Database, DocumentId, Edit, Options, Value, field};
-use stemmadb_cassandra::{Cluster, ClusterOptions};
+use stemmadb_cassandra::{Claim, Cluster, ClusterOptions, Member, Ownership};
 use tempfile::TempDir;
 
 /// The cluster to test with, if there is one.
@@ -48,4 +50,43 @@ fn documents_are_in_the_cluster_and_directories_can_be_lost() {
     assert!(db.insert("too late", &json!({})).is_err(), "the log was taken over");
     assert!(again.get("later").unwrap().is_some());
     assert!(again.get("too late").unwrap().is_none());
+}
+
+const LEASE: Duration = Duration::from_secs(2);
+
+fn owned(member: &Member, database: &str) -> Option<Ownership> {
+    match member.claim(database).unwrap() {
+        Claim::Owned(ownership) => Some(ownership),
+        Claim::Elsewhere(_) => None,
+    }
+}
+
+#[test]
+fn databases_have_one_owner_until_it_leaves_or_is_silent() {
+    let Some(cluster) = cluster() else { return };
+    let name = unused_name();
+    let first = cluster.join("first:5984", LEASE).unwrap();
+    let second = cluster.join("second:5984", LEASE).unwrap();
+    assert!(first.addresses().unwrap().windows(2).any(|pair| pair == ["first:5984", "second:5984"]));
+    let ownership = owned(&first, &name).unwrap();
+    assert!(ownership.is_current() && owned(&first, &name).is_some(), "claiming again is no error");
+    assert!(matches!(second.claim(&name).unwrap(), Claim::Elsewhere(address) if address == "first:5984"));
+
+    // Given up, and claimed by another one.
+    first.release(&ownership).unwrap();
+    let ownership = owned(&second, &name).unwrap();
+    assert!(owned(&first, &name).is_none());
+
+    // Leaving gives everything up.
+    second.leave().unwrap();
+    assert!(!ownership.is_current());
+    assert!(owned(&first, &name).is_some());
+
+    // A member that ends without leaving: others wait for its lease.
+    let begun = Instant::now();
+    std::mem::forget(first);
+    let third = cluster.join("third:5984", LEASE).unwrap();
+    assert!(owned(&third, &name).is_none());
+    std::thread::sleep(LEASE * 2);
+    assert!(owned(&third, &name).is_none(), "the first member still beats: {:?}", begun.elapsed());
 }

@@ -13,10 +13,10 @@ const FILE_LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 120;
 
 /// Maximum bytes of all Markdown below `docs`.
-const DOCS_BYTES_MAX: u64 = 526_000;
+const DOCS_BYTES_MAX: u64 = 538_000;
 
 /// Maximum lines of ARCHITECTURE.md.
-const ARCHITECTURE_LINES_MAX: usize = 205;
+const ARCHITECTURE_LINES_MAX: usize = 207;
 
 /// Maximum public methods of `Database`, and maximum names that the crate's root exports.
 const DATABASE_METHODS_MAX: usize = 50;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use stemmadb::testing::Random;
 use stemmadb::{Database, Options};
-use stemmadb_cassandra::Cluster;
+use stemmadb_cassandra::{Claim, Cluster};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -68,9 +68,13 @@ struct Owner {
 
 impl Owner {
     fn start(log: &str) -> Self {
+        Self::start_as("owners::child", CHILD, log)
+    }
+
+    fn start_as(test: &str, variable: &str, log: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "owners::child", "--nocapture"])
-            .env(CHILD, log)
+            .args(["--exact", test, "--nocapture"])
+            .env(variable, log)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -169,4 +173,80 @@ fn owners_that_are_killed_or_paused_lose_nothing() {
         assert_eq!(db.get(&format!("round-{round}")).unwrap().is_some(), is_paused);
     }
     println!("{kills} owners, {paused_count} of them paused; {floor:?} transactions");
+}
+
+/// The database that a reading child owns.
+const READER: &str = "STEMMA_CLUSTER_READER";
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// The child: reads a document of its database again and again, and prints what it found if the database was still its
+/// own afterwards.
+#[test]
+fn reader() {
+    let (Ok(name), Some(node)) = (std::env::var(READER), node()) else { return };
+    let member = Cluster::connect(options(&node)).unwrap().join("reader:1", LEASE).unwrap();
+    let ownership = loop {
+        match member.claim(&name).unwrap() {
+            Claim::Owned(ownership) => break ownership,
+            Claim::Elsewhere(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    let directory = TempDir::new().unwrap();
+    let db = Database::open_with(directory.path(), Options::new().log_storage(ownership.log())).unwrap();
+    loop {
+        let found = db.get("value").unwrap().unwrap().get("n").unwrap().unwrap().as_u64().unwrap();
+        if ownership.is_current() {
+            std::io::stdout().write_all(format!("ack 0 {found}\n").as_bytes()).unwrap();
+        } else {
+            std::io::stdout().write_all(b"ack 1 1\n").unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn paused_owner_answers_no_read_with_what_was_replaced() {
+    let Some(node) = node() else { return };
+    let cluster = Cluster::connect(options(&node)).unwrap();
+    for round in 0..number_from("STEMMA_CLUSTER_KILLS", 6).div_ceil(6) {
+        let name = Uuid::new_v4().simple().to_string();
+        let directory = TempDir::new().unwrap();
+        let db = open(&cluster, &name, &directory).unwrap();
+        db.insert("value", &json!({"n": 1})).unwrap();
+        db.close().unwrap();
+        let owner = Owner::start_as("owners::reader", READER, &name);
+        let wait_for = |thread: u64| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !owner.acknowledged().contains_key(&thread) {
+                assert!(Instant::now() < deadline, "round {round}: the reader does not go on");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait_for(0);
+        owner.signal("-STOP");
+        let member = cluster.join("writer:1", LEASE).unwrap();
+        let begun = Instant::now();
+        let ownership = loop {
+            match member.claim(&name).unwrap() {
+                Claim::Owned(ownership) => break ownership,
+                Claim::Elsewhere(address) => assert_eq!(address, "reader:1"),
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "the database of a paused owner can't be claimed");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(begun.elapsed() >= LEASE / 2, "it was claimed within the lease");
+        let directory = TempDir::new().unwrap();
+        let db = Database::open_with(directory.path(), Options::new().log_storage(ownership.log())).unwrap();
+        db.upsert("value", &json!({"n": 2})).unwrap();
+        // What the reader printed before has been read by now; from here on, an old value is wrong.
+        std::thread::sleep(Duration::from_millis(100));
+        owner.acknowledged.lock().unwrap().clear();
+        owner.signal("-CONT");
+        wait_for(1);
+        std::thread::sleep(LEASE);
+        assert!(ownership.is_current());
+        let found = owner.end(true);
+        assert_eq!(found.get(&0), None, "round {round}: a paused owner answered a read");
+    }
 }
