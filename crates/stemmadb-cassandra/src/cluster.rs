@@ -12,9 +12,11 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::statement::{Consistency, SerialConsistency};
+use stemmadb::log_storage::LogStorage;
 use tokio::runtime::Runtime;
 
 use crate::log::CassandraLog;
+use crate::requests::Requests;
 use crate::schema::{Statements, TABLES};
 
 /// How to reach a cluster.
@@ -135,6 +137,32 @@ impl Cluster {
 }
 
 impl Cluster {
+    /// The names of all logs in the keyspace, in order. Reads a row of each.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn logs(&self) -> io::Result<Vec<String>> {
+        let requests = self.requests("");
+        self.0.wait(async move { requests.logs().await })
+    }
+
+    /// Takes over the log `name`, and deletes it with everything in it. Does nothing if there is none.
+    ///
+    /// # Errors
+    /// Errors of the cluster: then it may be deleted in part, and can't be opened. Repeat the call.
+    pub fn delete_log(&self, name: &str) -> io::Result<()> {
+        if !self.logs()?.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        let log = self.log(name);
+        let files = log.take_over()?;
+        log.delete_all(files)
+    }
+
+    fn requests(&self, log: &str) -> Requests {
+        Requests { cluster: self.0.clone(), log: log.to_owned(), epoch: 0 }
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
     }

@@ -32,6 +32,12 @@ impl CassandraLog {
         Requests { cluster: self.cluster.clone(), log: self.name.clone(), epoch }
     }
 
+    /// Deletes everything, as the owner.
+    pub(crate) fn delete_all(&self, log: StoredLog) -> io::Result<()> {
+        let requests = self.requests();
+        self.cluster.wait(async move { requests.delete_log(&log).await })
+    }
+
     fn known_starts(&self) -> std::sync::MutexGuard<'_, HashMap<FileId, Arc<Starts>>> {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }

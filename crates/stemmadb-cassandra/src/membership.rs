@@ -26,6 +26,9 @@ const BEATS_PER_LEASE: u32 = 5;
 /// The part of a lease for which a member trusts its claims after a beat.
 const TRUST: f64 = 0.8;
 
+/// A member that was silent for so many leases is forgotten.
+const FORGOTTEN_AFTER: u32 = 3;
+
 /// A process that may own databases of a cluster. Dropping it gives them up, like [`Member::leave`].
 pub struct Member(Arc<State>);
 
@@ -34,8 +37,8 @@ struct State {
     address: String,
     lease: Duration,
     beating: Mutex<Beating>,
-    /// The members that were seen, each with its beat and when that was first seen.
-    seen: Mutex<HashMap<Uuid, (i64, Instant)>>,
+    /// The members that were seen.
+    seen: Mutex<HashMap<Uuid, Seen>>,
     ending: tokio::sync::watch::Sender<bool>,
 }
 
@@ -45,6 +48,22 @@ struct Beating {
     beat: i64,
     /// When the last beat that was stored was sent; none after the end.
     sent: Option<Instant>,
+}
+
+/// What is known of a member.
+struct Seen {
+    beat: i64,
+    /// When this beat was first seen.
+    since: Instant,
+    /// The lease that the member has chosen.
+    lease: Duration,
+}
+
+impl Seen {
+    /// Whether the member was silent for so many leases.
+    fn is_silent(&self, leases: u32) -> bool {
+        self.since.elapsed() >= self.lease * leases
+    }
 }
 
 /// Who owns a database.
@@ -170,6 +189,7 @@ pub(crate) struct MemberRow {
     pub(crate) id: Uuid,
     pub(crate) address: String,
     pub(crate) beat: i64,
+    pub(crate) lease: Duration,
 }
 
 impl State {
@@ -177,7 +197,7 @@ impl State {
         self.beating.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<Uuid, (i64, Instant)>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<Uuid, Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -201,7 +221,7 @@ impl State {
         };
         let sent = Instant::now();
         let requests = self.requests();
-        requests.beat(id, &self.address, beat).await?;
+        requests.beat(id, &self.address, beat, self.lease).await?;
         {
             let mut beating = self.beating();
             if beating.id == id {
@@ -214,10 +234,16 @@ impl State {
         }
     }
 
-    /// Looks at the beats of all members.
+    /// Looks at the beats of all members, and forgets those that died long ago.
     async fn look(&self) -> io::Result<()> {
-        let members = self.requests().members().await?;
+        let requests = self.requests();
+        let members = requests.members().await?;
         self.note(&members);
+        let forgotten: Vec<Uuid> =
+            self.seen().iter().filter(|(_, seen)| seen.is_silent(FORGOTTEN_AFTER)).map(|(id, _)| *id).collect();
+        for id in forgotten {
+            requests.forget_member(id).await?;
+        }
         Ok(())
     }
 
@@ -226,16 +252,17 @@ impl State {
         let mut seen = self.seen();
         seen.retain(|id, _| members.iter().any(|member| member.id == *id));
         for member in members {
-            let known = seen.entry(member.id).or_insert((member.beat, now));
-            if known.0 != member.beat {
-                *known = (member.beat, now);
+            let MemberRow { beat, lease, .. } = *member;
+            let known = seen.entry(member.id).or_insert(Seen { beat, since: now, lease });
+            if known.beat != beat {
+                *known = Seen { beat, since: now, lease };
             }
         }
     }
 
     /// Whether a member has left, or was silent for the time of a lease.
     fn is_dead(&self, id: Uuid) -> bool {
-        self.seen().get(&id).is_none_or(|(_, since)| since.elapsed() >= self.lease)
+        self.seen().get(&id).is_none_or(|seen| seen.is_silent(1))
     }
 
     async fn claim(self: &Arc<Self>, database: &str) -> io::Result<Claim> {

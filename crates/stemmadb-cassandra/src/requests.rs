@@ -84,6 +84,25 @@ impl Requests {
         }
     }
 
+    /// The names of all logs, in order.
+    pub(crate) async fn logs(&self) -> io::Result<Vec<String>> {
+        let found = self.read(&self.statements().logs, ()).await?;
+        let names = found.rows::<(String,)>().map_err(io::Error::other)?;
+        let mut names = names.map(|row| Ok(row.map_err(io::Error::other)?.0)).collect::<io::Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Deletes the log: its files, then their names. It is of this owner's epoch, so no earlier one can write.
+    pub(crate) async fn delete_log(&self, log: &StoredLog) -> io::Result<()> {
+        let names: Vec<_> = log.files.iter().map(|file| NameChange::Remove(file.name.clone())).collect();
+        self.change_names(&names, &log.files).await?;
+        for file in &log.files {
+            self.delete(file).await?;
+        }
+        self.write(&self.statements().delete_log, (&self.log,)).await
+    }
+
     /// Reads the names, and takes over the files that may still be appended to.
     pub(crate) async fn fence(&self, id: Uuid) -> io::Result<(StoredLog, HashMap<FileId, Arc<Starts>>)> {
         let listed = self.read(&self.statements().list_names, (&self.log,)).await?;
@@ -248,16 +267,16 @@ impl Requests {
     }
 
     /// Stores that a member is alive.
-    pub(crate) async fn beat(&self, member: Uuid, address: &str, beat: i64) -> io::Result<()> {
-        self.write(&self.statements().beat, (member, address, beat)).await
+    pub(crate) async fn beat(&self, member: Uuid, address: &str, beat: i64, lease: Duration) -> io::Result<()> {
+        self.write(&self.statements().beat, (member, address, beat, lease.as_millis() as i64)).await
     }
 
     pub(crate) async fn members(&self) -> io::Result<Vec<MemberRow>> {
         let found = self.read(&self.statements().members, ()).await?;
         let mut members = Vec::new();
-        for row in found.rows::<(Uuid, Option<String>, Option<i64>)>().map_err(io::Error::other)? {
-            let (id, address, beat) = row.map_err(io::Error::other)?;
-            members.extend(address.zip(beat).map(|(address, beat)| MemberRow { id, address, beat }));
+        for row in found.rows::<(Uuid, Option<String>, Option<i64>, Option<i64>)>().map_err(io::Error::other)? {
+            let (id, Some(address), Some(beat), Some(lease_ms)) = row.map_err(io::Error::other)? else { continue };
+            members.push(MemberRow { id, address, beat, lease: Duration::from_millis(lease_ms.max(0) as u64) });
         }
         Ok(members)
     }

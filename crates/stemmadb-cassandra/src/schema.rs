@@ -28,7 +28,7 @@ pub(crate) const TABLES: [&str; 5] = [
      PRIMARY KEY (file, offset, writer))",
     "CREATE TABLE IF NOT EXISTS contents (file uuid, part int, offset bigint, bytes blob, \
      PRIMARY KEY ((file, part), offset))",
-    "CREATE TABLE IF NOT EXISTS members (id uuid PRIMARY KEY, address text, beat bigint)",
+    "CREATE TABLE IF NOT EXISTS members (id uuid PRIMARY KEY, address text, beat bigint, lease_ms bigint)",
     "CREATE TABLE IF NOT EXISTS owners (database text PRIMARY KEY, member uuid, address text)",
 ];
 
@@ -40,6 +40,8 @@ pub(crate) struct Statements {
     pub(crate) list_names: PreparedStatement,
     pub(crate) set_name: PreparedStatement,
     pub(crate) remove_name: PreparedStatement,
+    pub(crate) logs: PreparedStatement,
+    pub(crate) delete_log: PreparedStatement,
     pub(crate) segment_state: PreparedStatement,
     pub(crate) begin_segment: PreparedStatement,
     pub(crate) fence_segment: PreparedStatement,
@@ -76,6 +78,8 @@ impl Statements {
             list_names: serial("SELECT name, file, bytes, state FROM names WHERE log = ?").await?,
             set_name: prepare("INSERT INTO names (log, name, file, bytes, state) VALUES (?, ?, ?, ?, ?)").await?,
             remove_name: prepare("DELETE FROM names WHERE log = ? AND name = ?").await?,
+            logs: prepare("SELECT DISTINCT log FROM names").await?,
+            delete_log: prepare("DELETE FROM names WHERE log = ?").await?,
             segment_state: serial("SELECT epoch, length, starts FROM segments WHERE file = ? LIMIT 1").await?,
             begin_segment: prepare(
                 "UPDATE segments SET epoch = ?, length = ?, starts = starts + ? WHERE file = ? IF epoch = null",
@@ -98,8 +102,8 @@ impl Statements {
             )
             .await?,
             delete_content: prepare("DELETE FROM contents WHERE file = ? AND part = ?").await?,
-            beat: prepare("INSERT INTO members (id, address, beat) VALUES (?, ?, ?)").await?,
-            members: prepare("SELECT id, address, beat FROM members").await?,
+            beat: prepare("INSERT INTO members (id, address, beat, lease_ms) VALUES (?, ?, ?, ?)").await?,
+            members: prepare("SELECT id, address, beat, lease_ms FROM members").await?,
             forget_member: prepare("DELETE FROM members WHERE id = ?").await?,
             owner: serial("SELECT member, address FROM owners WHERE database = ?").await?,
             first_owner: prepare("INSERT INTO owners (database, member, address) VALUES (?, ?, ?) IF NOT EXISTS")

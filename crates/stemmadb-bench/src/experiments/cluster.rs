@@ -170,7 +170,7 @@ fn many_writers(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) -> R
         if !bench.is_selected(&row) {
             continue;
         }
-        let open = |_| open(cluster, &bench.scratch.fresh_path("shard.stemma")?);
+        let open = |number| open(cluster, &bench.scratch.fresh_path(&format!("shard-{number}.stemma"))?);
         let databases = (0..shard_count).map(open).collect::<Result<Vec<_>>>()?;
         let threads = WRITER_COUNT / shard_count;
         let mut contenders = [

@@ -6,6 +6,7 @@
 //! (default 300; the long run has 10,000), `STEMMA_CLUSTER_KILLS` that of killed and paused owners (default 6; 300), and
 //! `STEMMA_CLUSTER_SECONDS` how long nodes are killed (default 0: they are not, since a node takes long to start).
 
+mod nodes;
 mod owners;
 mod proxy;
 
