@@ -466,9 +466,19 @@ impl RemoteChanges {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn run(self) -> Result<impl Iterator<Item = Result<Change>>> {
+        Ok(self.run_to_last()?.0)
+    }
+
+    /// Reads the changes; also returns the newest sequence of the database when they were read. Pass it as `since` of
+    /// the next read if there was no limit.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database.
+    pub fn run_to_last(self) -> Result<(impl Iterator<Item = Result<Change>>, Sequence)> {
         let RemoteChanges { database, arguments } = self;
-        let (rows, _) = database.call_rows(Operation::Changes, &Value::Object(arguments))?;
-        Ok(rows.into_iter().map(move |row| change(&database.shared.factory, &row)))
+        let (rows, ending) = database.call_rows(Operation::Changes, &Value::Object(arguments))?;
+        let last = Sequence::new(ending.get("last").and_then(Value::as_u64).unwrap_or_default());
+        Ok((rows.into_iter().map(move |row| change(&database.shared.factory, &row)), last))
     }
 }
 

@@ -181,6 +181,13 @@ macro_rules! feed_filters {
                 Ok(self)
             }
 
+            /// With a selector, also returns documents that left those that match. See
+            /// [`Changes::departures`](stemmadb::Changes::departures).
+            pub fn departures(mut self, departures: bool) -> Self {
+                self.arguments.insert("departures", departures);
+                self
+            }
+
             /// Returns only changes of documents that have a path that matches a pattern. See
             /// [`Changes::paths`](stemmadb::Changes::paths).
             ///

@@ -1,9 +1,11 @@
 //! The changes of all members.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use stemmadb::replication::Peer;
-use stemmadb::{Change, Database, Error, Object, Result, Sequence, Value};
+use stemmadb::{Change, Database, Error, Object, Result, Selector, Sequence, Value};
 use stemmadb_client::{AnyDatabase, RemoteDatabase};
 
 use crate::federation::{Federation, Terms};
@@ -39,7 +41,17 @@ pub struct FederatedChanges {
     after: Option<String>,
     limit: Option<usize>,
     documents: bool,
+    descending: bool,
+    readable: Option<Readable>,
     missing: Option<MissingMembers>,
+}
+
+/// The documents whose changes are returned.
+#[derive(Clone, Debug)]
+pub(crate) struct Readable {
+    pub(crate) selector: Selector,
+    /// Whether documents that left them are returned as deleted.
+    pub(crate) departures: bool,
 }
 
 /// A change of one member.
@@ -58,13 +70,23 @@ pub struct FederatedChangeRows {
     feeds: Vec<Option<Feed>>,
     /// The last returned sequence of each member.
     sequences: Vec<Sequence>,
+    /// Where each member's feed began.
+    begin: Vec<Sequence>,
     terms: Terms,
     next: usize,
+    /// The member of the last returned change, if the newest come first.
+    descended: Option<usize>,
+    descending: bool,
     limit_left: Option<usize>,
     is_failed: bool,
 }
 
-type Feed = Box<dyn Iterator<Item = Result<Change>> + Send>;
+/// The changes of a member.
+struct Feed {
+    rows: Box<dyn Iterator<Item = Result<Change>> + Send>,
+    /// The sequence that is reached at their end, if that is not the last change's.
+    end: Arc<AtomicU64>,
+}
 
 /// The changes of a server that are asked for at once.
 const REMOTE_PAGE: usize = 1_000;
@@ -74,6 +96,9 @@ struct RemoteFeed {
     database: RemoteDatabase,
     since: Sequence,
     documents: bool,
+    descending: bool,
+    readable: Option<Readable>,
+    end: Arc<AtomicU64>,
     page: VecDeque<Result<Change>>,
     /// The number of changes that are asked for next.
     page_len: usize,
@@ -82,7 +107,15 @@ struct RemoteFeed {
 
 impl FederatedChanges {
     pub(crate) fn new(federation: Federation) -> Self {
-        FederatedChanges { federation, after: None, limit: None, documents: false, missing: None }
+        FederatedChanges {
+            federation,
+            after: None,
+            limit: None,
+            documents: false,
+            descending: false,
+            readable: None,
+            missing: None,
+        }
     }
 
     /// Continues after the position of a token: see [`FederatedChangeRows::token`]. Members that the token does not
@@ -117,6 +150,16 @@ impl FederatedChanges {
         FederatedChanges { documents, ..self }
     }
 
+    /// Returns the newest changes of each member first. A token then stands before the change.
+    pub(crate) fn descending(self, descending: bool) -> Self {
+        FederatedChanges { descending, ..self }
+    }
+
+    /// Returns only changes of some documents.
+    pub(crate) fn readable(self, readable: Option<Readable>) -> Self {
+        FederatedChanges { readable, ..self }
+    }
+
     /// Leaves out members that fail, and adds them to `missing`. The token keeps their position.
     pub fn partial(self, missing: &MissingMembers) -> Self {
         FederatedChanges { missing: Some(missing.clone()), ..self }
@@ -130,16 +173,37 @@ impl FederatedChanges {
     pub fn run(mut self) -> Result<FederatedChangeRows> {
         self.federation = self.federation.current();
         let terms = Terms { deadline: None, missing: self.missing.clone() };
-        let sequences = self.sequences()?;
+        let begin = self.sequences()?;
+        let sequences = if self.descending { self.newest_sequences(&begin)? } else { begin.clone() };
         let mut feeds = Vec::with_capacity(sequences.len());
-        for (member, since) in self.federation.members.iter().zip(&sequences) {
+        for (member, since) in self.federation.members.iter().zip(&begin) {
             feeds.push(match self.feed(&member.database, *since) {
                 Ok(feed) => Some(feed),
                 Err(error) => terms.without(member, error).map(|()| None)?,
             });
         }
-        let FederatedChanges { federation, limit, .. } = self;
-        Ok(FederatedChangeRows { federation, feeds, sequences, terms, next: 0, limit_left: limit, is_failed: false })
+        let FederatedChanges { federation, limit, descending, .. } = self;
+        Ok(FederatedChangeRows {
+            federation,
+            feeds,
+            sequences,
+            begin,
+            terms,
+            next: 0,
+            descended: None,
+            descending,
+            limit_left: limit,
+            is_failed: false,
+        })
+    }
+
+    /// The newest sequences of the members. A server that does not answer stays at its position.
+    fn newest_sequences(&self, begin: &[Sequence]) -> Result<Vec<Sequence>> {
+        let newest = |(member, begin): (&OpenMember, &Sequence)| match &member.database {
+            AnyDatabase::Embedded(database) => database.sequence(),
+            AnyDatabase::Remote(database) => database.sequence().unwrap_or(*begin),
+        };
+        Ok(self.federation.members.iter().zip(begin).map(newest).collect())
     }
 
     fn sequences(&self) -> Result<Vec<Sequence>> {
@@ -155,27 +219,40 @@ impl FederatedChanges {
     }
 
     fn feed(&self, database: &AnyDatabase, since: Sequence) -> Result<Feed> {
-        Ok(match database {
+        let end = Arc::new(AtomicU64::new(0));
+        let rows: Box<dyn Iterator<Item = Result<Change>> + Send> = match database {
             AnyDatabase::Embedded(database) => {
-                let changes = database.changes(since)?.documents(self.documents);
+                let mut changes = database.changes(since)?.documents(self.documents).descending(self.descending);
+                if let Some(Readable { selector, departures }) = &self.readable {
+                    changes = changes.selector(selector)?.departures(*departures);
+                }
                 match self.limit {
                     Some(limit) => Box::new(changes.limit(limit).run()),
-                    None => Box::new(changes.run()),
+                    None => {
+                        end.store(changes.last_sequence().get(), Ordering::Relaxed);
+                        Box::new(changes.run())
+                    }
                 }
             }
             AnyDatabase::Remote(database) => {
+                let page_len = self.limit.unwrap_or(REMOTE_PAGE).clamp(1, REMOTE_PAGE);
                 let mut feed = RemoteFeed {
                     database: database.clone(),
                     since,
                     documents: self.documents,
+                    descending: self.descending,
+                    readable: self.readable.clone(),
+                    end: end.clone(),
                     page: VecDeque::new(),
-                    page_len: self.limit.unwrap_or(REMOTE_PAGE).clamp(1, REMOTE_PAGE),
+                    // A page before another one of the newest changes can't be named.
+                    page_len: if self.descending { self.limit.unwrap_or(usize::MAX) } else { page_len },
                     is_last_page: false,
                 };
                 feed.read_page()?;
                 Box::new(feed)
             }
-        })
+        };
+        Ok(Feed { rows, end })
     }
 }
 
@@ -211,9 +288,16 @@ fn read_position(database: &AnyDatabase, position: &Value) -> Result<Sequence> {
 
 impl RemoteFeed {
     fn read_page(&mut self) -> Result<()> {
-        let changes = self.database.changes(self.since).documents(self.documents).limit(self.page_len);
-        self.page = changes.run()?.collect();
-        self.is_last_page = self.page.len() < self.page_len;
+        let mut changes = self.database.changes(self.since).documents(self.documents).descending(self.descending);
+        if let Some(Readable { selector, departures }) = &self.readable {
+            changes = changes.selector(selector)?.departures(*departures);
+        }
+        let (rows, last) = changes.limit(self.page_len).run_to_last()?;
+        self.page = rows.collect();
+        self.is_last_page = self.descending || self.page.len() < self.page_len;
+        if self.is_last_page {
+            self.end.store(last.get(), Ordering::Relaxed);
+        }
         self.page_len = REMOTE_PAGE;
         if let Some(Ok(last)) = self.page.back() {
             self.since = last.sequence;
@@ -247,6 +331,12 @@ impl FederatedChangeRows {
         encode([("since", Value::Object(since))].into_iter().collect())
     }
 
+    /// Where the feed of a member began.
+    pub(crate) fn begin_of(&self, member: &str) -> Sequence {
+        let at = self.federation.members.iter().position(|known| known.name == member);
+        at.map_or(Sequence::ZERO, |at| self.begin[at])
+    }
+
     /// The number of further changes: exact for each member up to `count_max`, above that bounded by its sequences.
     pub(crate) fn pending(&self, count_max: u64) -> Result<u64> {
         let mut pending = 0;
@@ -270,13 +360,25 @@ impl FederatedChangeRows {
             self.next = (self.next + 1) % count;
             let Some(feed) = &mut self.feeds[at] else { continue };
             let member = &self.federation.members[at];
-            match feed.next().transpose() {
+            match feed.rows.next().transpose() {
                 Ok(Some(change)) => {
+                    if let Some(descended) = self.descended.take() {
+                        let before = self.sequences[descended].get().saturating_sub(1);
+                        self.sequences[descended] = Sequence::new(before);
+                    }
+                    self.descended = self.descending.then_some(at);
                     self.sequences[at] = change.sequence;
                     self.limit_left = self.limit_left.map(|left| left - 1);
                     return Ok(Some(FederatedChange { member: member.name.clone(), change }));
                 }
-                Ok(None) => self.feeds[at] = None,
+                Ok(None) => {
+                    // Those at the end may have been left out.
+                    let end = Sequence::new(feed.end.load(Ordering::Relaxed));
+                    if !self.descending {
+                        self.sequences[at] = self.sequences[at].max(end);
+                    }
+                    self.feeds[at] = None;
+                }
                 Err(error) => {
                     let error: Error = error;
                     self.terms.without(member, error)?;

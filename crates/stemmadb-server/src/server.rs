@@ -33,10 +33,8 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
-use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
-use crate::auth::{
-    Access, PREFLIGHT, Restriction, Route, User, check_host, check_origin, cors_headers, is_script_request, refused,
-};
+use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
+use crate::auth::{Access, PREFLIGHT, Route, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
 use crate::directory::{Directory, ServedDatabase};
@@ -49,7 +47,7 @@ use crate::http::{
 };
 use crate::outbound::OutboundClient;
 use crate::replicator::{ConflictRules, JOB_THREADS_MAX, JobContext, Jobs, Topologies, follow};
-use crate::routes::{RouteMatch, VirtualUse, find, openapi, virtual_use};
+use crate::routes::{RouteMatch, VirtualUse, as_of_all_shards, find, openapi, virtual_use};
 use crate::script::{Scripts, WorkerCommand};
 use crate::servers::OtherServers;
 use crate::settings::RuntimeSettings;
@@ -608,7 +606,7 @@ async fn handle_once(
         return Ok(answer);
     }
     let path = segments(parts.uri.path())?;
-    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let (endpoint, parameters) = match find(&parts.method, &path) {
         RouteMatch::Route(endpoint, parameters) => (endpoint, parameters),
         found => {
@@ -640,16 +638,29 @@ async fn handle_once(
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
-    let restriction = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &user).await?;
+    let delegated = DelegatedRequest::of(&parts.headers, &user)?;
+    let mut restriction = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &user).await?;
+    let (mut user, mut is_of_whole) = (user, false);
+    if let (Some(delegated), Some(name)) = (delegated, parameters.get("db")) {
+        delegated.check(&*state.directory.open_database(name).await?)?;
+        (user, restriction, is_of_whole) = (delegated.user, delegated.restriction, true);
+        record.user = user.name.clone();
+    }
     endpoint.check_parameters(&query)?;
     if restriction.is_some() && query.text("as_of").is_some() {
         return Err(refused("a state of the past (`as_of`)"));
     }
-    let virtual_database = enter_virtual(&state, route, &parameters, &query, restriction.as_ref()).await?;
+    let virtual_database = enter_virtual(&state, route, &parameters).await?;
+    if let Some(entered) = &virtual_database
+        && let Some(time) = as_of_all_shards(entered, route, &query)?
+    {
+        query.set("as_of", &time);
+    }
     let (part, forwarded) = match &virtual_database {
         Some(entered) => part_of(entered, route, &parameters),
         None => (None, None),
     };
+    let is_virtual = virtual_database.is_some();
     let reservation = state.memory.reservation();
     record.reservation = Some(reservation.clone());
     let call = Call {
@@ -662,6 +673,7 @@ async fn handle_once(
         virtual_database,
         part,
         restriction,
+        is_of_whole: is_of_whole || is_virtual,
         proof,
         body: Some(body),
         reservation: reservation.clone(),
@@ -680,27 +692,19 @@ async fn handle_once(
 /// Opens the database of a request if it is virtual.
 ///
 /// # Errors
-/// 501 if virtual databases don't have the route; 403 if the user may read only some documents.
+/// 501 if virtual databases don't have the route.
 async fn enter_virtual(
     state: &Arc<ServerState>,
     route: &Route,
     parameters: &Parameters,
-    query: &Query,
-    restriction: Option<&Restriction>,
 ) -> Result<Option<EnteredVirtual>> {
     let Some(name) = parameters.get("db").filter(|name| state.directory.is_virtual(name)) else { return Ok(None) };
     let served_for = virtual_use(route);
-    if restriction.is_some() {
-        return Err(refused("a virtual database"));
-    }
     if served_for == VirtualUse::Unsupported {
         return Err(Failure::not_implemented(format!(
             "The virtual database `{name}` has no {} {}: replicate it into a database that is not virtual for that.",
             route.method, route.path
         )));
-    }
-    if query.text("as_of").is_some() {
-        return Err(Failure::not_implemented(format!("The virtual database `{name}` can't be read as of the past.")));
     }
     if served_for == VirtualUse::Whole {
         return Ok(None);

@@ -159,7 +159,21 @@ impl OtherServer {
         body: Option<Bytes>,
         reservation: Option<&MemoryReservation>,
     ) -> Result<(StatusCode, Bytes)> {
-        let mut headers = HeaderMap::new();
+        self.ask_with(HeaderMap::new(), method, path, body, reservation).await
+    }
+
+    /// As [`OtherServer::ask`], with further headers.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(crate) async fn ask_with(
+        &self,
+        mut headers: HeaderMap,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+        reservation: Option<&MemoryReservation>,
+    ) -> Result<(StatusCode, Bytes)> {
         headers.insert(ACCEPT, hyper::header::HeaderValue::from_static("application/json"));
         if body.is_some() {
             headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));

@@ -1,10 +1,10 @@
 //! The changes of a virtual database.
 
-use stemmadb::{Change, Result, Sequence};
+use stemmadb::{Change, Result, Selector, Sequence};
 use stemmadb_client::AnyDatabase;
 
 use super::VirtualDatabase;
-use crate::changes::{FederatedChangeRows, FederatedChanges};
+use crate::changes::{FederatedChangeRows, FederatedChanges, Readable};
 
 /// A read of the changes of all shards after a position. Building it reads nothing.
 ///
@@ -30,6 +30,7 @@ pub struct VirtualChanges {
     database: VirtualDatabase,
     changes: FederatedChanges,
     documents: bool,
+    readable: Option<Readable>,
 }
 
 /// The changes of a virtual database. An iterator; after an error it returns no further changes.
@@ -38,12 +39,14 @@ pub struct VirtualChangeRows {
     database: VirtualDatabase,
     rows: FederatedChangeRows,
     documents: bool,
+    /// The documents whose changes are returned, if the shards don't choose them.
+    readable: Option<Readable>,
 }
 
 impl VirtualChanges {
     pub(super) fn new(database: VirtualDatabase) -> Self {
         let changes = FederatedChanges::new(database.federation.clone());
-        VirtualChanges { database, changes, documents: false }
+        VirtualChanges { database, changes, documents: false, readable: None }
     }
 
     /// Continues after the position of a token.
@@ -67,14 +70,36 @@ impl VirtualChanges {
         VirtualChanges { changes: self.changes.documents(documents), documents, ..self }
     }
 
+    /// Returns the newest changes of each shard first. The token of a change then stands before it, and after those
+    /// that were not returned yet.
+    pub fn descending(self, descending: bool) -> Self {
+        VirtualChanges { changes: self.changes.descending(descending), ..self }
+    }
+
+    /// Returns only documents whose winning revision matches the selector; with `departures`, also those that left
+    /// them, as deletions. See [`Changes::departures`](stemmadb::Changes::departures).
+    ///
+    /// Costs a lookup per change once documents have moved.
+    ///
+    /// # Errors
+    /// `Invalid` if the selector is malformed.
+    pub fn selector(self, selector: &Selector, departures: bool) -> Result<Self> {
+        selector.to_value()?;
+        Ok(VirtualChanges { readable: Some(Readable { selector: selector.clone(), departures }), ..self })
+    }
+
     /// Reads the changes.
     ///
     /// # Errors
     /// Those of [`Database::changes`](stemmadb::Database::changes), with the name of the shard; `Invalid` for a
     /// malformed token.
     pub fn run(self) -> Result<VirtualChangeRows> {
-        let VirtualChanges { database, changes, documents } = self;
-        Ok(VirtualChangeRows { database, rows: changes.run()?, documents })
+        let VirtualChanges { database, changes, documents, readable } = self;
+        let map = database.map();
+        // The deletion of a copy that was moved stands for a document, but does not match.
+        let is_chosen_by_shards = !map.has_moved() && map.planned_move().is_none();
+        let (chosen, readable) = if is_chosen_by_shards { (readable, None) } else { (None, readable) };
+        Ok(VirtualChangeRows { database, rows: changes.readable(chosen).run()?, documents, readable })
     }
 }
 
@@ -98,15 +123,27 @@ impl VirtualChangeRows {
     fn of_owner(&self, shard: &str, change: Change) -> Result<Option<Change>> {
         let gate = self.database.gate.read();
         let owner = gate.owner(change.id.as_str());
-        if owner.name == shard {
+        let is_owner = owner.name == shard;
+        if is_owner && self.readable.is_none() {
             return Ok(Some(change));
         }
+        // Those who left since then are of interest.
+        let since = if is_owner { self.rows.begin_of(shard) } else { Sequence::ZERO };
         let newest = match &owner.database {
-            AnyDatabase::Embedded(database) => database
-                .changes(Sequence::ZERO)
-                .and_then(|all| all.ids([change.id.as_str()]).documents(self.documents).run().next().transpose()),
+            AnyDatabase::Embedded(database) => database.changes(since).and_then(|all| {
+                let all = all.ids([change.id.as_str()]).documents(self.documents);
+                let all = match &self.readable {
+                    Some(Readable { selector, departures }) => all.selector(selector)?.departures(*departures),
+                    None => all,
+                };
+                all.run().next().transpose()
+            }),
             AnyDatabase::Remote(database) => {
-                let all = database.changes(Sequence::ZERO).ids([change.id.as_str()]).documents(self.documents);
+                let all = database.changes(since).ids([change.id.as_str()]).documents(self.documents);
+                let all = match &self.readable {
+                    Some(Readable { selector, departures }) => all.selector(selector)?.departures(*departures),
+                    None => all,
+                };
                 all.run().and_then(|mut changes| changes.next().transpose())
             }
         };

@@ -4,6 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::Method;
+use hyper::header::{
+    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE,
+};
 use hyper::http::request::Parts;
 use stemmadb::past::At;
 use stemmadb::{Sequence, Value};
@@ -38,6 +42,8 @@ pub(crate) struct Call {
     /// The documents of the database that the user may read and write; `None`: all. Only routes that apply it are
     /// called with one.
     pub(crate) restriction: Option<Restriction>,
+    /// Whether the user is one of a virtual database, and the request is about its shards or one of them.
+    pub(crate) is_of_whole: bool,
     /// The credential that identified the user; long-lived requests check it again.
     pub(crate) proof: AuthProof,
     pub(crate) body: Option<RequestBody>,
@@ -52,6 +58,43 @@ impl Call {
     /// 500 if the route has no such parameter.
     pub(crate) fn parameter(&self, name: &str) -> Result<&str> {
         self.parameters.get(name).ok_or_else(|| Failure::internal(format!("the route has no {name}")))
+    }
+
+    /// Opens the database that the path names, or what a virtual one stores itself.
+    ///
+    /// # Errors
+    /// 404 if it does not exist.
+    pub(crate) async fn open_own(&self) -> Result<Arc<ServedDatabase>> {
+        match &self.virtual_database {
+            Some(entered) => Ok(entered.open.own.clone()),
+            None => self.open_database().await,
+        }
+    }
+
+    /// A JSON request of the same user, with other parameters of the path, and another query and body.
+    pub(crate) fn derived(&self, method: Method, parameters: Parameters, query: Query, body: Option<Bytes>) -> Call {
+        let mut parts = self.parts.clone();
+        parts.method = method;
+        // They are about the request's own answer.
+        for name in [ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, IF_MATCH, IF_NONE_MATCH, RANGE] {
+            parts.headers.remove(name);
+        }
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Call {
+            state: self.state.clone(),
+            parts,
+            route: self.route,
+            parameters,
+            query,
+            user: self.user.clone(),
+            virtual_database: None,
+            part: None,
+            restriction: self.restriction.clone(),
+            is_of_whole: self.is_of_whole,
+            proof: self.proof.clone(),
+            body: Some(RequestBody::replaced(body.unwrap_or_default())),
+            reservation: self.reservation.clone(),
+        }
     }
 
     /// The point in the past as of which to read.

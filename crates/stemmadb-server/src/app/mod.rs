@@ -4,10 +4,12 @@
 
 mod call;
 mod dashboard;
+mod delegated;
 mod request_record;
 mod state;
 
 pub(crate) use call::{Call, Handler, parse_as_of};
 pub(crate) use dashboard::{Dashboard, INDEX};
+pub(crate) use delegated::{DelegatedRequest, ON_BEHALF, OUTDATED};
 pub(crate) use request_record::{RecordedBody, RequestRecord};
 pub(crate) use state::{ServerState, UPLOADS_MAX};

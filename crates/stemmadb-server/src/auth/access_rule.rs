@@ -160,6 +160,14 @@ impl Restriction {
         Ok(Restriction { selector, value, name: user.name.clone() })
     }
 
+    /// The documents that a selector matches, which another server made of its rules.
+    ///
+    /// # Errors
+    /// 400 if the selector is malformed.
+    pub(crate) fn to_selector(value: &Value, user: &User) -> Result<Self> {
+        Ok(Restriction { selector: Selector::parse(value)?, value: value.clone(), name: user.name.clone() })
+    }
+
     /// The documents of both.
     pub(crate) fn and(self, other: Restriction) -> Self {
         let value = Value::Array(vec![self.value, other.value]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stemmadb::{Change, Changes, Selector, Value};
+use stemmadb::{Change, Changes, Document, Selector, Value};
 
 use crate::app::Call;
 use crate::design::{self, DesignFunctions, document_json, request_value};
@@ -80,10 +80,19 @@ impl ChangesFilter {
         path: Vec<String>,
     ) -> Result<Self> {
         let request = request_value(served, &call.user, &call.parts, &call.query, "", None).to_json();
-        let (served, scripts, design) = (served.clone(), call.state.scripts.clone(), design.to_owned());
+        let (served, scripts, name) = (served.clone(), call.state.scripts.clone(), design.to_owned());
+        let of_whole = match &call.virtual_database {
+            Some(entered) => Some(entered.design(design).await?),
+            None => None,
+        };
         blocking(move || {
-            let design = design::open(&served.database().snapshot()?, &design)?;
-            let functions = DesignFunctions::new(&served, &scripts, &design)?;
+            let functions = match of_whole {
+                Some(design) => DesignFunctions::of_whole(&served, &scripts, &design)?,
+                None => {
+                    let design = design::open(&served.database().snapshot()?, &name)?;
+                    DesignFunctions::new(&served, &scripts, &design)?
+                }
+            };
             let function = FilterFunction { functions, verb, path, request };
             // Compile the function now, so that an invalid one fails the request and not the open feed.
             function.evaluate(&[])?;
@@ -93,17 +102,29 @@ impl ChangesFilter {
     }
 
     /// Whether the filter needs the documents of all changes.
-    pub(super) fn needs_documents(&self) -> bool {
+    pub(crate) fn needs_documents(&self) -> bool {
         matches!(self, ChangesFilter::Function(_))
     }
 
     /// Evaluates the filter on changes that passed [`ChangesFilter::restrict`]: whether each is accepted. Blocks.
     pub(super) fn evaluate(&self, served: &ServedDatabase, changes: &[Change]) -> Result<Vec<bool>> {
+        self.evaluate_with(changes, |_, document| Ok(document_json(served, document)?))
+    }
+
+    /// As [`ChangesFilter::evaluate`]; `print` prints the document of a change as functions receive it.
+    ///
+    /// # Errors
+    /// Those of `print` and of the function.
+    pub(crate) fn evaluate_with(
+        &self,
+        changes: &[Change],
+        print: impl Fn(&Change, &Document) -> Result<String>,
+    ) -> Result<Vec<bool>> {
         let ChangesFilter::Function(function) = self else {
             return Ok(changes.iter().map(|change| self.accepts(change)).collect());
         };
         let json = |change: &Change| match &change.document {
-            Some(document) => Ok(document_json(served, document)?),
+            Some(document) => print(change, document),
             None => {
                 let id = Value::from(change.id.as_str()).to_json();
                 let revision = change.leaves.first().map(ToString::to_string).unwrap_or_default();
@@ -145,7 +166,7 @@ fn split_name<'a>(text: &'a str, reason: &'static str) -> Result<(&'a str, &'a s
 ///
 /// # Errors
 /// 400 if they are no list.
-pub(crate) fn parse_ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
+fn parse_ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
     let from_query =
         query.text("doc_ids").map(|text| read_json(text.as_bytes(), JsonPurpose::Parameters)).transpose()?;
     let list = body.and_then(|body| body.get("doc_ids")).or(from_query.as_ref()).and_then(Value::as_array);

@@ -17,7 +17,7 @@ mod request;
 mod rows;
 
 pub(crate) use feed::feed;
-pub(crate) use filter::parse_ids;
+pub(crate) use filter::ChangesFilter;
 pub(crate) use format::{
     BATCH_BYTES, ChangeDocument, ChangeRow, FeedClient, PENDING_COUNTED, live_response, shows_sequence,
 };

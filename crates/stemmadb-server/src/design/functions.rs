@@ -34,6 +34,20 @@ impl DesignFunctions {
         Ok(DesignFunctions { scripts: scripts.clone(), context: Context { key: key.into(), design: design.into() } })
     }
 
+    /// The functions of a design document of a virtual database, as JSON. `served` is a shard.
+    ///
+    /// # Errors
+    /// 400 if they are in another language than JavaScript.
+    pub(crate) fn of_whole(served: &ServedDatabase, scripts: &Arc<Scripts>, design: &Value) -> Result<Self> {
+        if !super::is_javascript(design) {
+            return Err(Failure::bad_request("The design document's language is not javascript."));
+        }
+        let text = |name: &str| design.get(name).and_then(Value::as_str).unwrap_or_default();
+        let key = format!("{} {} {}", served.instance_id(), text("_id"), text("_rev"));
+        let context = Context { key: key.into(), design: design.to_json().into() };
+        Ok(DesignFunctions { scripts: scripts.clone(), context })
+    }
+
     /// Calls the function at `path` once for each list of arguments.
     ///
     /// # Errors
@@ -95,7 +109,7 @@ pub(super) fn document_json_as(
 /// The `userCtx` argument of functions.
 pub(crate) fn user_context(served: &ServedDatabase, user: &User) -> Value {
     let mut context = Object::new();
-    context.insert("db", served.name());
+    context.insert("db", served.whole_name());
     context.insert("name", user.name.as_deref().map_or(Value::Null, Value::from));
     context.insert("roles", user.roles.iter().map(|role| Value::from(role.as_str())).collect::<Vec<_>>());
     context.into()
@@ -127,7 +141,7 @@ pub(crate) fn request_value(
     let requested_path = parts.extensions.get::<RequestedPath>().map(|requested| path_of(&requested.0));
     let peer = parts.headers.get("host").and_then(|host| host.to_str().ok());
     let mut info = Object::new();
-    info.insert("db_name", served.name());
+    info.insert("db_name", served.whole_name());
     info.insert("update_seq", served.sequence_text(served.database().sequence()));
     let mut form = Object::new();
     let is_form = parts.headers.get("content-type").and_then(|value| value.to_str().ok());

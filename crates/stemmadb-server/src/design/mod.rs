@@ -21,7 +21,9 @@ use crate::script::{ScriptError, ThrownError};
 pub(crate) use functions::{DesignFunctions, document_json, request_value};
 pub(crate) use program::{DesignView, OVERFLOW, PROGRAM_PREFIX, compile_views, declared_views};
 pub(crate) use rewrite_rules::{insecure, rewrite_by_rules};
-pub(crate) use validate::{Validators, WriteValidator, keep_rule_fields, rule_fields};
+pub(crate) use validate::{
+    Validators, WriteValidator, is_shared, keep_rule_fields, may_validate, rule_fields, shared_designs,
+};
 
 /// Reads the design document `name` (without `_design/`).
 ///

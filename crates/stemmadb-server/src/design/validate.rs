@@ -1,13 +1,14 @@
 //! Runs the `validate_doc_update` functions of all design documents before documents are written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stemmadb::{Document, Object, Revision, Sequence, Snapshot, Value};
 
 use super::functions::{DesignFunctions, document_json, user_context};
 use crate::auth::{Restriction, User, write_refused};
-use crate::directory::ServedDatabase;
+use crate::directory::{ServedDatabase, WholeDatabase};
 use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
 use crate::script::{CallKind, Scripts};
@@ -17,7 +18,13 @@ const CHANGES_MAX: usize = 10_000;
 
 /// The validation functions of a database, cached until a design document changes.
 #[derive(Default)]
-pub(crate) struct Validators(Mutex<CachedValidators>);
+pub(crate) struct Validators {
+    cached: Mutex<CachedValidators>,
+    /// Those of a shard, which are those of all shards, and the version of its virtual database.
+    of_whole: Mutex<Option<(String, Arc<Vec<DesignFunctions>>)>>,
+    /// Whether a design document was written since this was last asked.
+    is_changed: AtomicBool,
+}
 
 #[derive(Default)]
 struct CachedValidators {
@@ -28,15 +35,28 @@ struct CachedValidators {
     functions: Arc<Vec<DesignFunctions>>,
 }
 
+/// Whether a database may have validation functions: there were when they were last loaded, or they are not loaded yet.
+pub(crate) fn may_validate(served: &ServedDatabase) -> bool {
+    match served.whole() {
+        Some(whole) => whole.designs.iter().any(is_validating),
+        None => served.extension::<Validators>().may_exist(),
+    }
+}
+
 impl Validators {
-    /// Whether there may be validation functions: there were when they were last loaded, or they are not loaded yet.
-    pub(crate) fn may_exist(&self) -> bool {
-        self.0.try_lock().is_none_or(|cached| cached.at.is_none() || !cached.functions.is_empty())
+    fn may_exist(&self) -> bool {
+        self.cached.try_lock().is_none_or(|cached| cached.at.is_none() || !cached.functions.is_empty())
     }
 
     /// Invalidates the cache after a design document was written.
     pub(crate) fn invalidate(&self) {
-        self.0.lock().at = None;
+        self.cached.lock().at = None;
+        self.is_changed.store(true, Ordering::Release);
+    }
+
+    /// Whether a design document was written since this was last called.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.is_changed.swap(false, Ordering::AcqRel)
     }
 
     /// Returns the functions as of `snapshot`.
@@ -46,14 +66,61 @@ impl Validators {
         scripts: &Arc<Scripts>,
         snapshot: &Snapshot,
     ) -> Result<Arc<Vec<DesignFunctions>>> {
+        if let Some(whole) = served.whole() {
+            return self.of_whole(served, scripts, &whole);
+        }
         let at = snapshot.sequence();
-        let mut cached = self.0.lock();
+        let mut cached = self.cached.lock();
         if cached.is_stale(served)? {
             cached.reload(served, scripts, snapshot)?;
         }
         cached.at = cached.at.max(Some(at));
         Ok(cached.functions.clone())
     }
+
+    /// The functions of a shard's virtual database.
+    fn of_whole(
+        &self,
+        served: &ServedDatabase,
+        scripts: &Arc<Scripts>,
+        whole: &WholeDatabase,
+    ) -> Result<Arc<Vec<DesignFunctions>>> {
+        let mut known = self.of_whole.lock();
+        if let Some((version, functions)) = known.as_ref()
+            && *version == whole.version
+        {
+            return Ok(functions.clone());
+        }
+        let designs = whole.designs.iter().filter(|design| is_validating(design));
+        let functions = designs.map(|design| DesignFunctions::of_whole(served, scripts, design));
+        let functions = Arc::new(functions.collect::<Result<Vec<_>>>()?);
+        *known = Some((whole.version.clone(), functions.clone()));
+        Ok(functions)
+    }
+}
+
+/// The design documents of a shard that all shards of its virtual database have to know, as functions receive them.
+///
+/// # Errors
+/// 500 if they can't be read.
+pub(crate) fn shared_designs(served: &ServedDatabase) -> Result<Vec<Value>> {
+    let mut designs = Vec::new();
+    for design in super::all(&served.database().snapshot()?)? {
+        if is_shared(&design.value()?) {
+            designs.push(Value::parse(document_json(served, &design)?.as_bytes())?);
+        }
+    }
+    Ok(designs)
+}
+
+/// Whether all shards of a virtual database have to know a design document: it has a validation function, or indexes.
+pub(crate) fn is_shared(design: &Value) -> bool {
+    is_validating(design) || design.get("language").and_then(Value::as_str) == Some("query")
+}
+
+/// Whether a design document has a validation function that is called.
+fn is_validating(design: &Value) -> bool {
+    design.get("validate_doc_update").is_some() && super::is_javascript(design)
 }
 
 impl CachedValidators {
@@ -98,6 +165,9 @@ pub(crate) struct WriteValidator {
     pub(crate) scripts: Arc<Scripts>,
     /// The documents that the user may read and write; `None`: all.
     pub(crate) restriction: Option<Restriction>,
+    /// Whether a shard is written by a user of its virtual database. Other writes to a shard on another server copy its
+    /// documents and delete copies: nothing is validated then.
+    pub(crate) is_of_whole: bool,
 }
 
 /// The JSON of a document to be written, as validation functions receive it.
@@ -136,6 +206,11 @@ fn incoming_json(id: &str, document: &IncomingDocument) -> String {
 }
 
 impl WriteValidator {
+    /// Whether a write copies documents of a shard, or deletes copies.
+    pub(crate) fn copies(&self, served: &ServedDatabase) -> bool {
+        !self.is_of_whole && !served.is_shard() && served.whole().is_some()
+    }
+
     /// Returns for each document, in order, why it must not be written, if so. `_local` documents are not validated.
     ///
     /// # Errors

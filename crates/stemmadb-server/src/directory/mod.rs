@@ -19,6 +19,7 @@ mod opened;
 mod served;
 mod space;
 mod updates;
+mod whole;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,7 @@ pub use descriptors::raise_descriptor_limit;
 pub(crate) use name::check_plain_name;
 pub(crate) use served::{ServedDatabase, check_message_bytes};
 pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
+pub(crate) use whole::{WHOLE_DOCUMENT, WholeDatabase};
 
 /// All databases of a server.
 pub(crate) struct Directory {
@@ -233,7 +235,7 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
-        Ok(self.open_own(name).await?.security())
+        Ok(self.open_own(name).await?.own_security())
     }
 
     /// Opens a database, or a virtual database's own part.

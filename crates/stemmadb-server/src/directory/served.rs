@@ -18,6 +18,7 @@ use super::extensions::Extensions;
 use super::memory::MemoryShare;
 use super::space::{self, OpenedAt};
 use super::updates::DatabaseUpdates;
+use super::whole::{WholeDatabase, WholeSlot};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 use crate::http::{ConcurrencyTracker, blocking, can_block_in_place, spawn_blocking};
@@ -32,6 +33,7 @@ pub(crate) struct ServedDatabase {
     is_shard: bool,
     database: Database,
     security: RwLock<Arc<Security>>,
+    whole: WholeSlot,
     /// The computed MD5 of files that were stored without one, by other means than HTTP.
     md5s: Mutex<HashMap<Digest, [u8; 16]>>,
     extensions: Extensions,
@@ -113,6 +115,7 @@ impl ServedDatabase {
             is_shard: matches!(entry.kind, DatabaseKind::Shard(_)),
             database,
             security,
+            whole: WholeSlot::default(),
             md5s,
             extensions: Extensions::default(),
             published,
@@ -295,8 +298,45 @@ impl ServedDatabase {
         self.created.to_string()
     }
 
+    /// The `_security` that requests obey: for a shard, that of its virtual database.
     pub(crate) fn security(&self) -> Arc<Security> {
+        match self.whole() {
+            Some(whole) => whole.security.clone(),
+            None => self.own_security(),
+        }
+    }
+
+    /// The database's own `_security`, which says who may use it by its own name.
+    pub(crate) fn own_security(&self) -> Arc<Security> {
         self.security.read().clone()
+    }
+
+    /// What it takes from its virtual database, if it is a shard of one, here or on another server.
+    pub(crate) fn whole(&self) -> Option<Arc<WholeDatabase>> {
+        self.whole.get(&self.database)
+    }
+
+    /// Gives a shard what it takes from its virtual database.
+    pub(crate) fn set_whole(&self, whole: Arc<WholeDatabase>) {
+        self.whole.set(whole);
+    }
+
+    /// Whether requests to this shard, from the server of its virtual database, may name this version of it.
+    pub(crate) fn has_whole(&self, version: &str) -> bool {
+        self.whole.has(&self.database, version)
+    }
+
+    /// Reads what a shard takes from its virtual database, after that was written.
+    ///
+    /// # Errors
+    /// 500 if it is malformed.
+    pub(crate) fn read_whole(&self) -> Result<()> {
+        self.whole.read_again(&self.database)
+    }
+
+    /// The name that functions of design documents see: that of the virtual database.
+    pub(crate) fn whole_name(&self) -> String {
+        self.whole().map_or_else(|| self.name.clone(), |whole| whole.name.clone())
     }
 
     pub(super) fn set_security(&self, security: Security) {

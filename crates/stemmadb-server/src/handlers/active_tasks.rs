@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value as Json, json};
 use stemmadb::handles::{ActiveTask, ActiveTaskKind};
 
-use super::mango::indexes;
 use super::node::NODE;
 use super::replicate::info;
 use crate::app::Call;
@@ -15,7 +14,7 @@ use crate::directory::ServedDatabase;
 use crate::documents::REPLICATOR_DATABASE;
 use crate::error::Result;
 use crate::http::{HttpResponse, blocking};
-use crate::mango::LIBRARY_PREFIX;
+use crate::mango::{LIBRARY_PREFIX, indexes};
 use crate::replicator::{Job, JobOwner};
 
 /// `GET /_active_tasks`

@@ -21,7 +21,7 @@ use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     if let Some(entered) = &call.virtual_database {
-        return HttpResponse::ok(&virtual_database::info(entered.open.clone(), ShardTotals::default()).await?);
+        return HttpResponse::ok(&virtual_database::info(entered.open.clone(), ShardTotals::default(), None).await?);
     }
     let mut info = database_info(call.open_database().await?, call.restriction.clone()).await?;
     if call.restriction.is_some() {
@@ -117,16 +117,16 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
 
 /// `GET /{db}/_security`
 pub(crate) async fn security(call: Call) -> Result<HttpResponse> {
-    HttpResponse::ok(call.open_database().await?.security().value())
+    HttpResponse::ok(call.open_database().await?.own_security().value())
 }
 
 /// `PUT /{db}/_security`
 pub(crate) async fn set_security(mut call: Call) -> Result<HttpResponse> {
     let security = Security::parse(call.json().await?)?;
-    if call.virtual_database.is_some() && security.has_rule() {
-        return Err(Failure::not_implemented("A virtual database has no access rules: name members without `access`."));
-    }
     call.state.directory.set_security(call.parameter("db")?, security).await?;
+    if let Some(entered) = &call.virtual_database {
+        entered.open.security_changed().await;
+    }
     Ok(HttpResponse::done(StatusCode::OK))
 }
 

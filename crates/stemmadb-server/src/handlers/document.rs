@@ -13,13 +13,14 @@ use super::tiers;
 use crate::app::Call;
 use crate::auth::Restriction;
 use crate::design::WriteValidator;
-use crate::directory::ServedDatabase;
+use crate::directory::{ServedDatabase, WHOLE_DOCUMENT};
 use crate::documents::{
     DocumentPrinter, IncomingDocument, LeavesRequest, OpenRevs, OpenedRevision, REPLICATOR_DATABASE, check_id,
     is_readable, open_revs, parse_revision, parse_revisions, parse_show_options, visible_branches,
 };
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, Query, blocking, read_json, streamed, write_string};
+use crate::mango::sync_indexes_later;
 use crate::replicator::{Acknowledgements, TargetWait};
 use crate::writes::{WriteOptions, check_local_writer, new_document_id, run_write, write_one};
 
@@ -185,7 +186,8 @@ pub(super) fn write_options(call: &Call) -> Result<WriteOptions> {
     // `batch=ok` requests a response before the write is durable.
     let durability = if is_batch { Durability::None } else { call.state.config.durability };
     let (user, restriction) = (call.user.clone(), call.restriction.clone());
-    let validator = WriteValidator { user, scripts: call.state.scripts.clone(), restriction };
+    let (scripts, is_of_whole) = (call.state.scripts.clone(), call.is_of_whole);
+    let validator = WriteValidator { user, scripts, restriction, is_of_whole };
     Ok(WriteOptions { validator, new_edits: call.query.flag("new_edits", true)?, durability })
 }
 
@@ -256,6 +258,9 @@ async fn write_document(call: &Call, served: Arc<ServedDatabase>, document: Inco
         true => run_write(&served, move |served| write_one(served, document, &options)).await?,
         false => blocking(move || write_one(&served, document, &options)).await?,
     };
+    if id == WHOLE_DOCUMENT {
+        sync_indexes_later(written.clone());
+    }
     let waited = wait_for_targets(wait, &written).await?;
     written_response_after(call, written_status(call), &database, &id, &revision, waited)
 }
@@ -391,7 +396,7 @@ pub(crate) async fn copy(call: Call) -> Result<HttpResponse> {
 }
 
 /// Parses the header `Destination`: the target's id and, optionally, its current revision.
-fn destination(call: &Call) -> Result<(String, Option<Revision>)> {
+pub(super) fn destination(call: &Call) -> Result<(String, Option<Revision>)> {
     let header = call.header("destination");
     let header = header.ok_or_else(|| Failure::bad_request("Destination header is mandatory for COPY."))?;
     let (path, query) = header.split_once('?').unwrap_or((header, ""));

@@ -151,10 +151,12 @@ pub(super) fn unsupported_parameter(request: &FindRequest) -> Option<&'static st
     parameters.into_iter().find_map(|(name, is_set)| is_set.then_some(name))
 }
 
-/// The documents that `find` finds in several databases. `held` is dropped when all of them are read.
+/// The documents that `find` finds in several databases, and perhaps a warning. `held` is dropped when all of them are
+/// read.
 pub(super) async fn found_response(
     call: &Call,
     request: FindRequest,
+    warning: Option<String>,
     find: impl FnOnce(Query) -> FederatedFind + Send + 'static,
     held: impl Send + 'static,
 ) -> Result<HttpResponse> {
@@ -164,6 +166,10 @@ pub(super) async fn found_response(
         let query = request.query(true)?;
         let find = query_time.into_iter().fold(find(query.clone()), |find, time| find.deadline(time));
         write_documents((!request.is_at_end()).then_some(find), &query, &request, &mut out).await?;
+        if let Some(warning) = warning {
+            out.buffer.extend_from_slice(b",\n\"warning\":");
+            out.string(&warning);
+        }
         out.buffer.extend_from_slice(b"}\n");
         drop(held);
         Ok(())

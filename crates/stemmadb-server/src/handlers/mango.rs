@@ -14,7 +14,7 @@ use crate::directory::ServedDatabase;
 use crate::documents::{DocumentPrinter, ShowOptions, check_partition};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, ResponseWriter, blocking, streamed};
-use crate::mango::{FindRequest, ListedIndex, chosen_index, index_candidates, indexes_of, unused_index_warning};
+use crate::mango::{FindRequest, ListedIndex, chosen_index, index_candidates, indexes, unused_index_warning};
 use crate::metrics::QueryTimer;
 
 /// If more documents than this were examined per returned row, the response contains a warning.
@@ -184,15 +184,6 @@ fn library_query(served: &ServedDatabase, snapshot: &Snapshot, request: &FindReq
         return request.query_in_partial_index(partial, has_design_documents);
     }
     request.query(has_design_documents)
-}
-
-/// All Mango indexes of the database, ordered by design document.
-pub(super) fn indexes(served: &ServedDatabase, snapshot: &Snapshot) -> Result<Vec<ListedIndex>> {
-    let mut found = Vec::new();
-    for document in design::all(snapshot)? {
-        found.extend(indexes_of(&document, served.is_partitioned())?);
-    }
-    Ok(found)
 }
 
 /// `POST /{db}/_explain`

@@ -1,27 +1,31 @@
 //! Routes of Mango indexes: `_index`.
 
-use std::collections::BTreeMap;
-
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::{Document, ErrorKind, Index, Object, Value};
+use stemmadb::{Document, Object, Value};
 
-use super::mango::indexes;
+use super::spread::write_document;
 use crate::app::Call;
 use crate::directory::ServedDatabase;
 use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
-use crate::mango::{IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_of};
+use crate::mango::{IndexDefinition, ListedIndex, add_to_design_document, indexes, indexes_in, sync_indexes};
 use crate::writes::{WriteOptions, write_one};
 
 /// `GET /{db}/_index`
 pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
     let skip = call.query.number::<usize>("skip")?.unwrap_or(0);
     let limit = call.query.number::<usize>("limit")?.unwrap_or(usize::MAX);
+    let (of_whole, served) = match &call.virtual_database {
+        Some(entered) => (Some(entered.open.indexes()), None),
+        None => (None, Some(call.open_database().await?)),
+    };
     blocking(move || {
-        let known = indexes(&served, &served.database().snapshot()?)?;
+        let known = match (of_whole, served) {
+            (None, Some(served)) => indexes(&served, &served.database().snapshot()?)?,
+            (known, _) => known.unwrap_or_default(),
+        };
         let total = known.len() + 1;
         let all = std::iter::once(ListedIndex::special()).chain(known.iter().map(ListedIndex::to_value));
         let mut object = Object::new();
@@ -35,6 +39,10 @@ pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_index`
 pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
+    if call.virtual_database.is_some() {
+        let definition = IndexDefinition::parse(&call.json().await?)?;
+        return create_in_whole(call, definition).await;
+    }
     let served = call.open_database().await?;
     let definition = IndexDefinition::parse(&call.json().await?)?;
     let options = super::document::write_options(&call)?;
@@ -57,11 +65,51 @@ pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
     .await
 }
 
+/// A design document of a virtual database, with its id and revision.
+async fn design_of_whole(call: &Call, id: &str) -> Result<Option<Value>> {
+    match call.entered()?.design(id.trim_start_matches("_design/")).await {
+        Err(failure) if failure.status() == StatusCode::NOT_FOUND => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Declares an index in all shards of a virtual database.
+async fn create_in_whole(call: Call, definition: IndexDefinition) -> Result<HttpResponse> {
+    let (id, name) = (definition.design_id(), &definition.name);
+    let current = design_of_whole(&call, &id).await?;
+    let result = match add_to_design_document(current, &definition, false)? {
+        None => "exists",
+        Some(changed) => {
+            write_document(&call, &id, &changed).await?;
+            "created"
+        }
+    };
+    call.entered()?.open.sync_indexes().await?;
+    HttpResponse::ok(&json!({"result": result, "id": id, "name": name}))
+}
+
+/// Removes one index of a virtual database, or all indexes of a design document.
+async fn remove_of_whole(call: &Call, id: &str, name: Option<&str>) -> Result<()> {
+    let design = design_of_whole(call, id).await?.ok_or_else(Failure::missing)?;
+    let member = |name: &str| design.get(name).cloned().unwrap_or_default();
+    let (id_of, revision) = (member("_id"), member("_rev"));
+    let changed = without_index(design, false, name)?.unwrap_or_else(|| {
+        let deleted = [("_id", id_of), ("_rev", revision), ("_deleted", true.into())];
+        Value::Object(deleted.into_iter().collect())
+    });
+    write_document(call, id, &changed).await.map(drop)
+}
+
 /// `DELETE /{db}/_index/{ddoc}/json/{name}`, with or without `_design/`
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
     let id = format!("_design/{}", call.parameter("ddoc")?.trim_start_matches("_design/"));
     let name = call.parameter("name")?.to_owned();
+    if let Some(entered) = &call.virtual_database {
+        remove_of_whole(&call, &id, Some(&name)).await?;
+        entered.open.sync_indexes().await?;
+        return Ok(HttpResponse::done(StatusCode::OK));
+    }
+    let served = call.open_database().await?;
     let options = super::document::write_options(&call)?;
     blocking(move || {
         remove(&served, &id, Some(&name), &options)?;
@@ -71,23 +119,30 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     .await
 }
 
-/// Removes one index, or all indexes, from a design document; deletes the document if none is left.
-fn remove(served: &ServedDatabase, id: &str, name: Option<&str>, options: &WriteOptions) -> Result<()> {
-    let document = served.database().get(id)?.ok_or_else(Failure::missing)?;
-    let mut known = indexes_of(&document, served.is_partitioned())?;
+/// A design document without an index, or without all; none if none is left.
+///
+/// # Errors
+/// 404 if it has no such index.
+fn without_index(mut design: Value, has_partitions: bool, name: Option<&str>) -> Result<Option<Value>> {
+    let mut known = indexes_in(&design, has_partitions);
     let before = known.len();
     known.retain(|index| name.is_some_and(|name| index.name != name));
     if known.len() == before {
         return Err(Failure::missing());
     }
-    let mut body = document.value()?;
-    if let (Some(object), Some(name)) = (body.as_object_mut(), name)
+    if let (Some(object), Some(name)) = (design.as_object_mut(), name)
         && let Some(views) = object.get_mut("views").and_then(Value::as_object_mut)
     {
         views.remove(name);
     }
-    let deleted = known.is_empty();
-    let body = if deleted { Object::new().into() } else { body };
+    Ok(if known.is_empty() { None } else { Some(design) })
+}
+
+/// Removes one index, or all indexes, from a design document; deletes the document if none is left.
+fn remove(served: &ServedDatabase, id: &str, name: Option<&str>, options: &WriteOptions) -> Result<()> {
+    let document = served.database().get(id)?.ok_or_else(Failure::missing)?;
+    let changed = without_index(document.value()?, served.is_partitioned(), name)?;
+    let (deleted, body) = (changed.is_none(), changed.unwrap_or_else(|| Object::new().into()));
     let revision = Some(*document.revision());
     let document = IncomingDocument { id: Some(id.to_owned()), revision, deleted, body, ..IncomingDocument::default() };
     write_one(served, document, options)?;
@@ -96,48 +151,45 @@ fn remove(served: &ServedDatabase, id: &str, name: Option<&str>, options: &Write
 
 /// `POST /{db}/_index/_bulk_delete`
 pub(crate) async fn bulk_delete(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = match &call.virtual_database {
+        Some(_) => None,
+        None => Some(call.open_database().await?),
+    };
     let body = call.json().await?;
     let ids = body.get("docids").and_then(Value::as_array);
     let ids = ids.ok_or_else(|| Failure::bad_request("`docids` should be an array"))?;
-    let ids: Vec<String> = ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect();
+    let ids = ids.iter().filter_map(Value::as_str);
+    let ids: Vec<String> = ids.map(|id| format!("_design/{}", id.trim_start_matches("_design/"))).collect();
     let options = super::document::write_options(&call)?;
-    blocking(move || {
-        let (mut success, mut fail) = (Vec::new(), Vec::new());
-        for id in ids {
-            let id = format!("_design/{}", id.trim_start_matches("_design/"));
-            match remove(&served, &id, None, &options) {
-                Ok(()) => success.push(json!({"id": id, "ok": true})),
-                Err(failure) => fail.push(json!({"id": id, "error": failure.error()})),
+    let removed = match served {
+        None => {
+            let mut removed = Vec::with_capacity(ids.len());
+            for id in ids {
+                let outcome = remove_of_whole(&call, &id, None).await;
+                removed.push((id, outcome));
             }
+            call.entered()?.open.sync_indexes().await?;
+            removed
         }
-        sync_indexes(&served)?;
-        HttpResponse::ok(&json!({"success": success, "fail": fail}))
-    })
-    .await
-}
-/// Creates the library indexes for all Mango indexes, and drops those that no Mango index needs any more. An index that
-/// arrives by replication is created at the next call; until then, queries run without it.
-pub(super) fn sync_indexes(served: &ServedDatabase) -> Result<()> {
-    let database = served.database();
-    let mut missing: BTreeMap<String, Index> = BTreeMap::new();
-    for index in indexes(served, &database.snapshot()?)?.iter().filter_map(ListedIndex::library_index) {
-        missing.insert(index.name(), index);
-    }
-    for existing in database.indexes().list().into_iter().filter(|index| index.name.starts_with(LIBRARY_PREFIX)) {
-        if missing.remove(&existing.name).is_none() {
-            database.indexes().remove(&existing.name)?;
+        Some(served) => {
+            blocking(move || {
+                let remove = |id: String| {
+                    let outcome = remove(&served, &id, None, &options);
+                    (id, outcome)
+                };
+                let removed: Vec<_> = ids.into_iter().map(remove).collect();
+                sync_indexes(&served)?;
+                Ok(removed)
+            })
+            .await?
         }
-    }
-    for (name, index) in missing {
-        match database.indexes().create(index) {
-            Ok(()) => {}
-            // The library has no indexes on paths such as `_id`, or on very many paths.
-            Err(error) if error.kind() == ErrorKind::Invalid => {
-                tracing::debug!("index `{name}` was not created: {error}")
-            }
-            Err(error) => return Err(error.into()),
+    };
+    let (mut success, mut fail) = (Vec::new(), Vec::new());
+    for (id, outcome) in removed {
+        match outcome {
+            Ok(()) => success.push(json!({"id": id, "ok": true})),
+            Err(failure) => fail.push(json!({"id": id, "error": failure.error()})),
         }
     }
-    Ok(())
+    HttpResponse::ok(&json!({"success": success, "fail": fail}))
 }

@@ -14,6 +14,7 @@ pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;
 pub(crate) mod federation;
+mod function_inputs;
 mod function_response;
 pub(crate) mod functions;
 pub(crate) mod introspection;

@@ -3,8 +3,6 @@
 //! The new request is routed, authenticated and authorized like any other. It can't leave the database, and a function
 //! can't set the headers that identify the user or frame the message.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use hyper::http::request::Parts;
 use hyper::http::uri::PathAndQuery;
@@ -12,10 +10,10 @@ use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use stemmadb::Value;
 use stemmadb_http::url::encode_segment;
 
+use super::function_inputs::FunctionInputs;
 use super::function_response::function_response;
 use crate::app::Call;
-use crate::design::{self, DesignFunctions, insecure, request_value, rewrite_by_rules, thrown_failure};
-use crate::directory::ServedDatabase;
+use crate::design::{insecure, request_value, rewrite_by_rules, thrown_failure};
 use crate::error::{Failure, Result};
 use crate::http::{
     HttpResponse, JsonPurpose, Query, RequestBody, RequestedPath, RewrittenRequest, blocking, read_json, segments,
@@ -35,46 +33,31 @@ pub(crate) async fn rewrite(mut call: Call) -> Result<HttpResponse> {
     if count > REWRITES_MAX {
         return Err(Failure::bad_request("Exceeded rewrite recursion limit"));
     }
-    let served = call.open_database().await?;
-    let name = call.parameter("ddoc")?.to_owned();
-    let (rewrites, design) = {
-        let served = served.clone();
-        blocking(move || {
-            let design = design::open(&served.database().snapshot()?, &name)?;
-            Ok((design.get("rewrites")?, design))
-        })
-        .await?
-    };
+    let inputs = FunctionInputs::read(&call, call.parameter("ddoc")?, None).await?;
     let base = DesignPath::of(&call)?;
-    match rewrites {
+    match inputs.design.get("rewrites") {
         Some(Value::Array(rules)) => {
-            let found = rewrite_by_rules(&rules, call.parts.method.as_str(), &base.rest, &call.query)?;
+            let found = rewrite_by_rules(rules, call.parts.method.as_str(), &base.rest, &call.query)?;
             let found = found.ok_or_else(|| Failure::not_found("missing"))?;
             let uri = base.uri(&found.segments, &found.query)?;
             let body = call.body.take().unwrap_or_else(|| RequestBody::replaced(Bytes::new()));
             let parts = rewritten_parts(&call.parts, uri, count);
             Ok(RewrittenRequest::response(Request::from_parts(parts, body)))
         }
-        Some(Value::String(_)) => by_function(call, served, design, base, count).await,
+        Some(Value::String(_)) => by_function(call, inputs, base, count).await,
         _ => Err(Failure::new(StatusCode::NOT_FOUND, "rewrite_error", "Invalid path.")),
     }
 }
 
 /// Calls the function `rewrites`.
-async fn by_function(
-    mut call: Call,
-    served: Arc<ServedDatabase>,
-    design: stemmadb::Document,
-    base: DesignPath,
-    count: usize,
-) -> Result<HttpResponse> {
+async fn by_function(mut call: Call, inputs: FunctionInputs, base: DesignPath, count: usize) -> Result<HttpResponse> {
     let bytes = call.bytes().await?;
     call.reservation.grow(bytes.len().saturating_mul(super::update::MEMORY_FACTOR)).await?;
     let body = String::from_utf8_lossy(&bytes).into_owned();
-    let request = request_value(&served, &call.user, &call.parts, &call.query, &body, None).to_json();
+    let request = request_value(&inputs.served, &call.user, &call.parts, &call.query, &body, None).to_json();
     let scripts = call.state.scripts.clone();
     let answer = blocking(move || {
-        let functions = DesignFunctions::new(&served, &scripts, &design)?;
+        let functions = inputs.functions(&scripts)?;
         let result = functions.call(CallKind::Rewrite, &["rewrites"], &[[request]])?.pop();
         let result = result.ok_or_else(|| Failure::internal("the script engine returned no result"))?;
         read_json(result.map_err(thrown_failure)?.as_bytes(), JsonPurpose::Documents)

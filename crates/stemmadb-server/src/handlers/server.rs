@@ -94,7 +94,7 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
             let open = call.state.virtual_databases.open(&name).await;
             rows.push(match open {
                 Ok(open) => {
-                    json!({"key": name, "info": super::virtual_database::info(open, Default::default()).await?})
+                    json!({"key": name, "info": super::virtual_database::info(open, Default::default(), None).await?})
                 }
                 Err(failure) => json!({"key": name, "error": failure.error()}),
             });

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use serde::Serialize;
 use stemmadb::Value;
-use stemmadb::views::{MergedQuery, RowPlace};
+use stemmadb::views::{MergedQuery, ProgramRow, RowPlace};
 use stemmadb_federation::Grouping;
 
 use super::row_parameters::Precedence;
@@ -18,6 +18,7 @@ use super::view::{OpenedView, open_view_of};
 use super::view_query::ViewQuery;
 use super::view_update;
 use crate::app::Call;
+use crate::auth::Restriction;
 use crate::design::view_failure;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed};
@@ -87,11 +88,18 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let (scripts, limit) = (call.state.scripts.clone(), TimeLimit::start(call.state.config.limits.query_time));
     let opened = blocking(move || open_view_of(served, &scripts, &design, &view)).await?;
     query.check(&opened)?;
+    let readable = call.restriction.clone();
+    if readable.is_some() {
+        query.unlimited(opened.can_reduce)?;
+    }
     if opened.is_behind(&query)? {
         limit.wait(view_update::update(&opened)).await?;
     }
     let stall_timeout = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/x-ndjson", stall_timeout, move |mut out| async move {
+        if let Some(readable) = readable {
+            return write_readable_rows(&opened, &query, owned, &readable, &mut out).await;
+        }
         let merged = merged(&opened, &query, owned);
         match (query.is_reduced(opened.can_reduce)?, query.group) {
             (false, _) => write_rows(merged, &mut out).await,
@@ -124,15 +132,47 @@ async fn write_rows(merged: MergedQuery, out: &mut ResponseWriter) -> Result<()>
     write_head(Head { total: rows.total(), offset: rows.offset() }, out)?;
     while let Some(row) = rows.next() {
         let (_, row) = row.map_err(view_failure)?;
-        write_place(rows.place(), out);
-        out.buffer.extend_from_slice(b",\"row\":{\"id\":");
-        out.string(&row.id);
-        out.buffer.extend_from_slice(b",\"key\":");
-        row.key.write_json(&mut out.buffer);
-        out.buffer.extend_from_slice(b",\"value\":");
-        row.value.write_json(&mut out.buffer);
-        out.buffer.extend_from_slice(b"}}\n");
-        out.flush_if_full().await;
+        write_row(rows.place(), &row, out).await;
+    }
+    Ok(())
+}
+
+async fn write_row(place: &RowPlace, row: &ProgramRow, out: &mut ResponseWriter) {
+    write_place(place, out);
+    out.buffer.extend_from_slice(b",\"row\":{\"id\":");
+    out.string(&row.id);
+    out.buffer.extend_from_slice(b",\"key\":");
+    row.key.write_json(&mut out.buffer);
+    out.buffer.extend_from_slice(b",\"value\":");
+    row.value.write_json(&mut out.buffer);
+    out.buffer.extend_from_slice(b"}}\n");
+    out.flush_if_full().await;
+}
+
+/// Writes the rows of documents that the user may read, up to the limit, without their number. A row is of its
+/// document's current revision: one that was written after the view was updated is left out.
+async fn write_readable_rows(
+    opened: &OpenedView,
+    query: &ViewQuery,
+    owned: Option<Owned>,
+    readable: &Restriction,
+    out: &mut ResponseWriter,
+) -> Result<()> {
+    write_head(Head { total: None, offset: None }, out)?;
+    // Before the rows are read, which are at least as new.
+    let updated = opened.view.info()?.sequence;
+    let mut rows = merged(opened, &query.unlimited(opened.can_reduce)?, owned).rows().map_err(view_failure)?;
+    let snapshot = opened.served.database().snapshot()?;
+    let mut left = query.limit.unwrap_or(u64::MAX);
+    while left > 0
+        && let Some(row) = rows.next()
+    {
+        let (_, row) = row.map_err(view_failure)?;
+        let document = snapshot.get(&row.id)?.filter(|document| document.sequence() <= updated);
+        if document.map_or(Ok(false), |document| readable.allows(&document))? {
+            left -= 1;
+            write_row(rows.place(), &row, out).await;
+        }
     }
     Ok(())
 }

@@ -4,36 +4,33 @@ use hyper::StatusCode;
 use hyper::header::{ETAG, VARY};
 
 use super::document::has_etag;
+use super::function_inputs::FunctionInputs;
 use super::function_response::function_response;
 use crate::app::Call;
-use crate::design::{self, DesignFunctions, document_json, request_value, thrown_failure};
+use crate::design::{request_value, thrown_failure};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 use crate::script::CallKind;
 
 /// `GET /{db}/_design/{ddoc}/_show/{function}`, `…/{function}/{doc*}`, `POST` the same
 pub(crate) async fn show(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
     let body = String::from_utf8_lossy(&call.bytes().await?).into_owned();
     call.reservation.grow(body.len().saturating_mul(super::update::MEMORY_FACTOR)).await?;
     let (design, function) = (call.parameter("ddoc")?.to_owned(), call.parameter("function")?.to_owned());
     let id = call.parameters.get("doc").map(str::to_owned);
-    let request = request_value(&served, &call.user, &call.parts, &call.query, &body, id.as_deref()).to_json();
+    let inputs = FunctionInputs::read(&call, &design, id.as_deref()).await?;
+    let request = request_value(&inputs.served, &call.user, &call.parts, &call.query, &body, id.as_deref()).to_json();
     let scripts = call.state.scripts.clone();
     let variant = variant_of(&call);
     let if_none_match = call.header("if-none-match").map(str::to_owned);
     blocking(move || {
-        let snapshot = served.database().snapshot()?;
-        let design = design::open(&snapshot, &design)?;
-        let functions = DesignFunctions::new(&served, &scripts, &design)?;
-        let document = id.as_deref().map(|id| snapshot.get(id)).transpose()?.flatten();
-        let revision = document.as_ref().map(|document| document.revision().to_string());
-        let etag = rendered_etag(&[&design.revision().to_string(), &revision.unwrap_or_default(), &variant]);
+        let functions = inputs.functions(&scripts)?;
+        let [design, document] = inputs.revisions();
+        let etag = rendered_etag(&[design, document, &variant]);
         if if_none_match.is_some_and(|tags| has_etag(&tags, &etag)) {
             return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
         }
-        let document = document.map(|document| document_json(&served, &document)).transpose()?;
-        let arguments = [document.unwrap_or_else(|| "null".to_owned()), request];
+        let arguments = [inputs.document_text(), request];
         let result = functions.call(CallKind::Show, &["shows", &function], &[arguments])?.pop();
         rendered(result, &etag)
     })

@@ -69,7 +69,7 @@ pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
     if let Some(name) = unsupported_parameter(&request) {
         return Err(Failure::bad_request(format!("a query of all tiers has no `{name}`")));
     }
-    found_response(&call, request, move |query| tiers.database.find(query), ()).await
+    found_response(&call, request, None, move |query| tiers.database.find(query), ()).await
 }
 
 /// `POST /{db}/_tiers/_count`

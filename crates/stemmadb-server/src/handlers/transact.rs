@@ -41,7 +41,12 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
         Some(served) => served,
         None => match shard_of(call.entered()?, &body)? {
             Shard::Here(served) => served,
-            Shard::There(remote) => return spread::forward_body(call, &remote, &Value::Object(body)).await,
+            Shard::There(remote) => {
+                let body = Value::Object(body);
+                let documents = body.get("docs").and_then(Value::as_array).unwrap_or_default().iter();
+                let ids = documents.filter_map(|document| document.get("_id")?.as_str());
+                return spread::forward_body(call, &remote, &body, ids).await;
+            }
         },
     };
     let documents = take_array(&mut body, "docs")?;

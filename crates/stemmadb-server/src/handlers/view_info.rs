@@ -96,7 +96,7 @@ pub(crate) async fn cleanup(mut call: Call) -> Result<HttpResponse> {
             }
         }
         if let Some(served) = databases.only() {
-            super::mango_index::sync_indexes(served)?;
+            crate::mango::sync_indexes(served)?;
         }
         Ok(HttpResponse::done(StatusCode::ACCEPTED))
     })

@@ -11,9 +11,10 @@ use tokio::sync::OwnedRwLockReadGuard;
 
 use super::federation::{aggregated_response, found_response, unsupported_parameter};
 use crate::app::Call;
+use crate::auth::Restriction;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
-use crate::mango::FindRequest;
+use crate::mango::{FindRequest, ListedIndex, chosen_index, unused_index_warning};
 use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual, PromoteRequest, VirtualDatabases};
 
 /// An open virtual database, and what keeps documents in their shards if some are on other servers.
@@ -63,7 +64,11 @@ pub(super) struct ShardTotals {
 }
 
 /// The info of a virtual database, in the format of other databases. `others` are the shards on other servers.
-pub(super) async fn info(open: Arc<OpenVirtual>, others: ShardTotals) -> Result<serde_json::Value> {
+pub(super) async fn info(
+    open: Arc<OpenVirtual>,
+    others: ShardTotals,
+    restriction: Option<Restriction>,
+) -> Result<serde_json::Value> {
     blocking(move || {
         let (database, layout) = (&open.database, open.layout());
         let ShardTotals { mut file, mut external, mut active, mut deleted, mut is_compacting } = others;
@@ -75,9 +80,13 @@ pub(super) async fn info(open: Arc<OpenVirtual>, others: ShardTotals) -> Result<
             deleted += info.deleted_count;
             is_compacting |= served.is_compacting();
         }
+        let readable = restriction.as_ref().map_or_else(Selector::everything, Restriction::selector);
+        if restriction.is_some() {
+            (file, external, active, deleted) = (0, 0, 0, 0);
+        }
         let mut info = json!({
             "db_name": open.own.name(),
-            "doc_count": database.find(Selector::everything()).count()?,
+            "doc_count": database.find(readable).count()?,
             "update_seq": database.changes().newest_token(),
             "purge_seq": "0",
             "compact_running": is_compacting,
@@ -101,10 +110,23 @@ pub(super) async fn info(open: Arc<OpenVirtual>, others: ShardTotals) -> Result<
 
 /// `POST /{db}/_find`
 pub(super) async fn find(call: &Call, (open, fence): FencedVirtual, request: FindRequest) -> Result<HttpResponse> {
-    if let Some(name) = unsupported_parameter(&request) {
+    if let Some(name) = unsupported_parameter(&request).filter(|name| *name != "use_index") {
         return Err(Failure::not_implemented(format!("A query of a virtual database has no `{name}`.")));
     }
-    found_response(call, request, move |query| open.database.find(query), fence).await
+    if let Some(restriction) = &call.restriction {
+        let request = request.restricted_to(restriction.selector());
+        return found_response(call, request, None, move |query| open.database.find(query), fence).await;
+    }
+    let (mut request, mut warning) = (request, None);
+    if request.use_index.is_some() {
+        let known = open.indexes();
+        warning = unused_index_warning(&known, &request)?;
+        // Documents of a partial index are meant.
+        if let Some(partial) = chosen_index(&known, &request)?.and_then(ListedIndex::partial) {
+            request.selector = request.selector.and(Selector::parse(partial)?);
+        }
+    }
+    found_response(call, request, warning, move |query| open.database.find(query), fence).await
 }
 
 /// `POST /{db}/_aggregate`
@@ -113,7 +135,12 @@ pub(super) async fn aggregate(call: &Call, (open, fence): FencedVirtual, body: V
         let reason = "A virtual database runs no pipelines: ask for `figures` and `group_by`.";
         return Err(Failure::not_implemented(reason));
     }
-    aggregated_response(call, body, move |body| open.database.aggregation(body), fence).await
+    let readable = call.restriction.as_ref().map(Restriction::selector);
+    let aggregation = move |body: &Value| {
+        let aggregation = open.database.aggregation(body);
+        readable.into_iter().fold(aggregation, |aggregation, readable| aggregation.within(readable))
+    };
+    aggregated_response(call, body, aggregation, fence).await
 }
 
 /// The error for a database without shards.

@@ -223,17 +223,25 @@ impl ListedIndex {
 }
 
 /// Reads the indexes stored in a design document of a database that has partitions or none.
-pub(crate) fn indexes_of(document: &Document, has_partitions: bool) -> Result<Vec<ListedIndex>> {
+pub(super) fn indexes_of(document: &Document, has_partitions: bool) -> Result<Vec<ListedIndex>> {
     if document.get("language")? != Some(Value::from("query")) {
         return Ok(Vec::new());
     }
-    let options = document.get("options")?;
-    let option = options.as_ref().and_then(|options| options.get("partitioned")).and_then(Value::as_bool);
-    let is_partitioned = option.unwrap_or(has_partitions);
-    let views = document.get("views")?;
-    let views = views.as_ref().and_then(Value::as_object).into_iter().flatten();
+    let mut design = document.value()?;
+    if let Some(design) = design.as_object_mut() {
+        design.insert("_id", document.id().as_str());
+    }
+    Ok(indexes_in(&design, has_partitions))
+}
+
+/// As [`indexes_of`], of a design document as JSON, with its id.
+pub(crate) fn indexes_in(design: &Value, has_partitions: bool) -> Vec<ListedIndex> {
+    if design.get("language").and_then(Value::as_str) != Some("query") {
+        return Vec::new();
+    }
+    let is_partitioned = design.as_object().is_some_and(|design| is_partitioned(design, has_partitions));
     let mut found = Vec::new();
-    for (name, view) in views {
+    for (name, view) in design.get("views").and_then(Value::as_object).into_iter().flatten() {
         let map = view.get("map");
         let fields = map.and_then(|map| map.get("fields")).and_then(Value::as_object);
         let Some(fields) = fields else { continue };
@@ -241,12 +249,12 @@ pub(crate) fn indexes_of(document: &Document, has_partitions: bool) -> Result<Ve
             fields.iter().map(|(name, direction)| Value::Object([(name, direction.clone())].into_iter().collect()));
         let partial = map.and_then(|map| map.get("partial_filter_selector")).cloned();
         found.push(ListedIndex {
-            ddoc: document.id().as_str().to_owned(),
+            ddoc: design.get("_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
             name: name.to_owned(),
             fields: fields.collect(),
             partial: partial.filter(|partial| partial.as_object().is_some_and(|partial| !partial.is_empty())),
             is_partitioned,
         });
     }
-    Ok(found)
+    found
 }

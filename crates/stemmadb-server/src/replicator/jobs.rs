@@ -579,7 +579,8 @@ fn open_side(
             });
             let served = opened.map_err(|failure| library_error(&failure))?;
             let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
-            let validator = WriteValidator { user, scripts: context.scripts.clone(), restriction: None };
+            let validator =
+                WriteValidator { user, scripts: context.scripts.clone(), restriction: None, is_of_whole: false };
             let options = WriteOptions { validator, new_edits: false, durability: context.durability };
             let published = Mutex::new(document_changes(&served));
             let (runtime, cancelled) = (BlockingRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());

@@ -21,7 +21,7 @@ use crate::virtual_databases::EnteredVirtual;
 pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
 use operation::Operation;
-pub(crate) use virtual_use::{VirtualUse, virtual_use};
+pub(crate) use virtual_use::{VirtualUse, as_of_all_shards, virtual_use};
 
 /// A row of the route table: a route, its handler, and its description.
 pub(crate) struct Endpoint {
@@ -36,7 +36,12 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Answers a request. `forwarded` is the document that it is about, if another server has it.
     pub(crate) async fn answer(&self, call: Call, forwarded: Option<String>) -> Result<HttpResponse> {
-        let is_spread = call.part.is_none() && call.virtual_database.as_ref().is_some_and(EnteredVirtual::is_spread);
+        // A shard answers for the documents that a user may read, as a database does.
+        let is_always_divided = call.restriction.is_some()
+            || call.query.text("as_of").is_some()
+            || virtual_use(&self.route) == VirtualUse::Divided;
+        let is_divided = |entered: &EnteredVirtual| entered.is_spread() || is_always_divided;
+        let is_spread = call.part.is_none() && call.virtual_database.as_ref().is_some_and(is_divided);
         match forwarded {
             Some(id) => spread::answer_for_document(call, self.handler, &id).await,
             None if is_spread => spread::answer(call, self.handler).await,

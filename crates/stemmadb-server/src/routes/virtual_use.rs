@@ -1,12 +1,26 @@
 //! The routes that virtual databases have, and the part of a virtual database that each is about.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stemmadb::past::At;
+
+use crate::app::parse_as_of;
 use crate::auth::Route;
+use crate::documents::format_rfc3339_us;
+use crate::error::{Failure, Result};
+use crate::http::Query;
+use crate::virtual_databases::EnteredVirtual;
+
+/// The version of the placement as long as no document has moved.
+const FIRST_EPOCH: u64 = 1;
 
 /// The part of a virtual database that a route is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VirtualUse {
     /// The handler finds the shards itself.
     Shards,
+    /// The request is divided by `handlers::spread`, wherever the shards are.
+    Divided,
     /// The document that the path names: the handler gets its shard as if it were the database.
     Document,
     /// What the virtual database stores itself, such as `_local` documents.
@@ -36,20 +50,36 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
             | "/{db}/_transact"
             | "/{db}/_watch"
             | "/{db}/_find"
+            | "/{db}/_index"
+            | "/{db}/_index/_bulk_delete"
+            | "/{db}/_index/{ddoc}/json/{name}"
+            | "/{db}/_index/_design/{ddoc}/json/{name}"
             | "/{db}/_aggregate"
             | "/{db}/_ensure_full_commit"
             | "/{db}/_compact"
             | "/{db}/_view_cleanup"
+            | "/{db}/_design/{ddoc}/_show/{function}"
+            | "/{db}/_design/{ddoc}/_show/{function}/{doc*}"
+            | "/{db}/_design/{ddoc}/_update/{function}"
+            | "/{db}/_design/{ddoc}/_update/{function}/{doc*}"
+            | "/{db}/_design/{ddoc}/_list/{function}/{view}"
+            | "/{db}/_design/{ddoc}/_list/{function}/{other}/{view}"
+            | "/{db}/_design/{ddoc}/_rewrite"
+            | "/{db}/_design/{ddoc}/_rewrite/{rest*}"
             | "/{db}/_design/{ddoc}/_info"
             | "/{db}/_design/{ddoc}/_view/{view}"
             | "/{db}/_design/{ddoc}/_view/{view}/queries",
         )
         | ("GET" | "POST" | "DELETE", "/{db}/_shards")
         | ("GET", "/{db}/_shards/{doc}") => VirtualUse::Shards,
+        ("COPY", "/{db}/{doc}" | "/{db}/_design/{ddoc}") | (_, "/{db}/_explain") | ("PUT", "/{db}/_retention") => {
+            VirtualUse::Divided
+        }
         (
             "GET" | "PUT" | "DELETE" | "PATCH",
             "/{db}/{doc}" | "/{db}/_design/{ddoc}" | "/{db}/{doc}/{file*}" | "/{db}/_design/{ddoc}/{file*}",
         )
+        | ("GET", "/{db}/_history/{doc}")
         | ("POST", "/{db}/_compact/{ddoc}") => VirtualUse::Document,
         ("GET" | "PUT" | "DELETE" | "COPY", "/{db}/_local/{local*}")
         | (_, "/{db}/_local_docs" | "/{db}/_local_docs/queries" | "/{db}/_security")
@@ -58,4 +88,37 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
         | (_, "/{db}/_keys/{namespace}" | "/{db}/_keys/{namespace}/{key*}") => VirtualUse::Own,
         _ => VirtualUse::Unsupported,
     }
+}
+
+/// The parameter `as_of` of a request, as all shards understand it: a time.
+///
+/// # Errors
+/// 400 for a sequence, which shards don't have in common; 501 if documents have moved, because their past does not, or
+/// if the route reads no past of several shards.
+pub(crate) fn as_of_all_shards(entered: &EnteredVirtual, route: &Route, query: &Query) -> Result<Option<String>> {
+    let Some(at) = parse_as_of(query)? else { return Ok(None) };
+    let time = match at {
+        At::Time(time) => time,
+        At::Ago(ago) => SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH),
+        _ => {
+            return Err(Failure::bad_request("The shards of a virtual database have no common sequence: name a time."));
+        }
+    };
+    let reads_past = matches!(
+        (route.method.as_str(), route.path),
+        ("GET", "/{db}/{doc}" | "/{db}/{doc}/{file*}") | (_, "/{db}/_all_docs")
+    );
+    if !reads_past {
+        return Err(Failure::not_implemented(format!(
+            "{} {} of a virtual database can't be read as of the past: read documents, attachments or `_all_docs`.",
+            route.method, route.path
+        )));
+    }
+    if entered.layout().epoch() != Some(FIRST_EPOCH) {
+        let reason = "Documents of the virtual database have moved between shards, and their past has not: it can't be \
+                      read as of the past.";
+        return Err(Failure::not_implemented(reason));
+    }
+    let us = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    Ok(Some(format_rfc3339_us(u64::try_from(us).unwrap_or(u64::MAX))))
 }

@@ -55,7 +55,8 @@ impl TriggerFunction {
         }
         // A function was written by an administrator of the database, and writes as one.
         let user = User { name: Some(author.to_owned()), roles: vec![ADMIN_ROLE.to_owned()], how: None };
-        let validator = WriteValidator { user, scripts: context.scripts.clone(), restriction: None };
+        let validator =
+            WriteValidator { user, scripts: context.scripts.clone(), restriction: None, is_of_whole: false };
         let options = WriteOptions { validator, new_edits: true, durability: context.durability };
         let TransactOutcome::Refused(refused) = transact(served, changed, &[], &options)? else { return Ok(()) };
         let first =

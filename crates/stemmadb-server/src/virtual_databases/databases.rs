@@ -19,26 +19,25 @@ pub(crate) struct Layout {
     own: Arc<ServedDatabase>,
     /// All shards if none is on another server; else only those that are here.
     shards: Vec<Arc<ServedDatabase>>,
-    /// All shards if some are on other servers; else none.
-    spread: Vec<Shard>,
+    /// All shards, wherever they are; none for a database that is not virtual.
+    all: Vec<Shard>,
 }
 
 impl Layout {
     pub(super) fn of_shards(map: ShardMap, own: Arc<ServedDatabase>, by_name: &HashMap<String, Shard>) -> Self {
         let all: Vec<Shard> = map.names().iter().filter_map(|name| by_name.get(name).cloned()).collect();
         let shards: Vec<_> = all.iter().filter_map(|shard| shard.here().cloned()).collect();
-        let spread = if shards.len() < all.len() { all } else { Vec::new() };
-        Layout { map: Some(map), own, shards, spread }
+        Layout { map: Some(map), own, shards, all }
     }
 
     /// Whether shards are on other servers: requests are then divided by `handlers::spread`.
     pub(crate) fn is_spread(&self) -> bool {
-        !self.spread.is_empty()
+        self.shards.len() < self.all.len()
     }
 
-    /// All shards, if some are on other servers.
-    pub(crate) fn spread(&self) -> &[Shard] {
-        &self.spread
+    /// All shards, wherever they are.
+    pub(crate) fn all(&self) -> &[Shard] {
+        &self.all
     }
 
     /// The names of the shards, in their order.
@@ -49,7 +48,7 @@ impl Layout {
     /// Receivers that are notified when the shards change.
     pub(crate) fn published(&self) -> Vec<watch::Receiver<Sequence>> {
         match self.is_spread() {
-            true => self.spread.iter().map(Shard::published).collect(),
+            true => self.all.iter().map(Shard::published).collect(),
             false => self.shards.iter().map(|served| served.published()).collect(),
         }
     }
@@ -90,7 +89,7 @@ impl Layout {
     /// The shard that has a document.
     pub(crate) fn shard_of(&self, id: &str) -> Shard {
         match self.is_spread() && !id.starts_with("_local/") {
-            true => self.spread[self.index_of(id)].clone(),
+            true => self.all[self.index_of(id)].clone(),
             false => Shard::Here(self.of(id).clone()),
         }
     }
@@ -108,7 +107,7 @@ type Part<T> = (Arc<ServedDatabase>, Vec<(usize, T)>);
 impl Databases {
     /// A database with documents of its own.
     pub(crate) fn one(served: Arc<ServedDatabase>) -> Self {
-        let layout = Layout { map: None, own: served.clone(), shards: vec![served], spread: Vec::new() };
+        let layout = Layout { map: None, own: served.clone(), shards: vec![served], all: Vec::new() };
         Databases { layout: Arc::new(layout), _guard: None }
     }
 

@@ -15,6 +15,7 @@ mod databases;
 mod moves;
 mod remote;
 mod replicas;
+mod whole;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -40,6 +41,8 @@ use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{RemoteShard, Shard};
 pub(crate) use replicas::PromoteRequest;
 use replicas::Replica;
+pub(crate) use whole::DesignWrite;
+use whole::SharedRules;
 
 /// The most shards that a virtual database is created with.
 const SHARDS_MAX: usize = 64;
@@ -88,6 +91,7 @@ pub(crate) struct OpenVirtual {
     shards: RwLock<HashMap<String, Shard>>,
     replicas: Mutex<Vec<Replica>>,
     layout: RwLock<Arc<Layout>>,
+    rules: SharedRules,
     /// The version of the placement, for feeds that wait for changes of all shards.
     epoch: watch::Sender<u64>,
 }
@@ -155,10 +159,16 @@ impl EnteredVirtual {
 }
 
 impl OpenVirtual {
-    fn new(database: VirtualDatabase, own: Arc<ServedDatabase>, shards: HashMap<String, Shard>) -> Self {
+    fn new(
+        database: VirtualDatabase,
+        own: Arc<ServedDatabase>,
+        shards: HashMap<String, Shard>,
+        record: VirtualRecord,
+    ) -> Self {
+        let rules = SharedRules::new(record, &own);
         let layout = RwLock::new(Arc::new(Layout::of_shards(database.map(), own.clone(), &shards)));
         let epoch = watch::channel(database.epoch()).0;
-        OpenVirtual { database, own, shards: RwLock::new(shards), replicas: Mutex::default(), layout, epoch }
+        OpenVirtual { database, own, shards: RwLock::new(shards), replicas: Mutex::default(), layout, rules, epoch }
     }
 
     /// The shards, and which of them has which documents.
@@ -169,6 +179,7 @@ impl OpenVirtual {
             return layout;
         }
         let layout = Arc::new(Layout::of_shards(map, self.own.clone(), &self.shards.read()));
+        self.share();
         *self.layout.write() = layout.clone();
         layout
     }
@@ -381,6 +392,7 @@ impl VirtualDatabases {
         let slot = self.slot(name)?;
         loop {
             let open = slot.open().await?;
+            open.refresh_rules().await?;
             let guard = slot.fence.clone().read_owned().await;
             if slot.is_current(&open) {
                 let layout = open.layout();
@@ -420,7 +432,7 @@ async fn create_shard(
         return Ok(Shard::Here(directory.open_part(&database).await?));
     }
     let remote = RemoteShard::new(servers.get(server)?, database);
-    remote.create().await?;
+    remote.create(name).await?;
     Ok(Shard::There(Arc::new(remote)))
 }
 
@@ -470,7 +482,7 @@ impl VirtualSlot {
         let holder = Arc::new(self.record());
         let database = blocking(move || Ok(VirtualDatabase::open_in(holder, members)?)).await?;
         let is_moving = database.map().planned_move().is_some();
-        let open = Arc::new(OpenVirtual::new(database, own, shards));
+        let open = Arc::new(OpenVirtual::new(database, own, shards, self.record()));
         let former = self.opened.write().replace(open.clone());
         if let Some(former) = former {
             former.stop_replicas().await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,9 @@ use stemmadb_http::url::{encode_id, encode_segment};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::whole::DESIGNS;
 use super::{OpenVirtual, database_name};
-use crate::directory::{Directory, ServedDatabase};
+use crate::directory::{Directory, ServedDatabase, WHOLE_DOCUMENT, WholeDatabase};
 use crate::documents::print_document;
 use crate::error::{Failure, Result};
 use crate::http::{MemoryReservation, server_runtime};
@@ -42,6 +44,14 @@ impl Shard {
         match self {
             Shard::Here(served) => Some(served),
             Shard::There(_) => None,
+        }
+    }
+
+    /// The shard, if it is on another server.
+    pub(super) fn there(&self) -> Option<&Arc<RemoteShard>> {
+        match self {
+            Shard::Here(_) => None,
+            Shard::There(remote) => Some(remote),
         }
     }
 
@@ -84,6 +94,8 @@ pub(crate) struct RemoteShard {
     /// The name of its database.
     pub(crate) database: String,
     watcher: Arc<Watcher>,
+    /// The generation and the version of what it obeys, as far as it was given.
+    pub(super) given: tokio::sync::Mutex<Option<(u64, String)>>,
 }
 
 /// Notices changes of a shard on another server, as long as somebody waits for them.
@@ -96,15 +108,27 @@ struct Watcher {
 impl RemoteShard {
     pub(super) fn new(server: Arc<OtherServer>, database: String) -> Self {
         let watcher = Watcher { changed: watch::channel(Sequence::ZERO).0, is_running: Mutex::new(false) };
-        RemoteShard { server, database, watcher: Arc::new(watcher) }
+        RemoteShard { server, database, watcher: Arc::new(watcher), given: tokio::sync::Mutex::default() }
     }
 
-    /// Creates the database. One that exists is used if it is empty, which the library checks.
-    pub(super) async fn create(&self) -> Result<()> {
+    /// Creates the database, as a shard of `name`. One that exists is used if it is empty, which the library checks.
+    pub(super) async fn create(&self, name: &str) -> Result<()> {
         match self.ask(Method::PUT, "", None, None).await {
-            Err(failure) if failure.status() == StatusCode::PRECONDITION_FAILED => Ok(()),
-            created => created.map(drop),
+            Err(failure) if failure.status() == StatusCode::PRECONDITION_FAILED => {
+                let (_, info) = self.ask(Method::GET, "", None, None).await?;
+                if Value::parse(&info)?.get("doc_count").and_then(Value::as_u64) != Some(0) {
+                    return Ok(());
+                }
+            }
+            created => created.map(drop)?,
         }
+        self.mark(&WholeDatabase::new(name, Arc::default(), Vec::new())).await
+    }
+
+    /// Says to the database that it is a shard, and what it obeys.
+    pub(super) async fn mark(&self, whole: &WholeDatabase) -> Result<()> {
+        let stored = whole.to_value().to_json();
+        self.ask(Method::PUT, &format!("/{WHOLE_DOCUMENT}"), Some(stored.into()), None).await.map(drop)
     }
 
     /// Deletes the database.
@@ -138,6 +162,32 @@ impl RemoteShard {
         reservation: Option<&MemoryReservation>,
     ) -> Result<(StatusCode, Bytes)> {
         self.server.ask(method, &self.path(rest), body, reservation).await
+    }
+
+    /// As [`RemoteShard::ask`], with headers that name a user of the virtual database.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(crate) async fn ask_with(
+        &self,
+        headers: HeaderMap,
+        method: Method,
+        rest: &str,
+        body: Option<Bytes>,
+        reservation: &MemoryReservation,
+    ) -> Result<(StatusCode, Bytes)> {
+        let asked = self.server.ask_with(headers, method, &self.path(rest), body, Some(reservation)).await;
+        match asked {
+            Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => Err(self.outdated().await),
+            asked => asked,
+        }
+    }
+
+    /// The error for a shard that obeys another version than it was given: its database was replaced.
+    pub(crate) async fn outdated(&self) -> Failure {
+        self.forget_given().await;
+        let reason = format!("The shard on the server `{}` was replaced: repeat the request.", self.server.name);
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
     }
 
     /// A document of the shard as JSON, with these parameters of a request, to follow others. Blocks.
@@ -306,9 +356,14 @@ impl VirtualRecord {
     }
 
     /// Reads the record of a kind. Blocks.
-    fn read(&self, kind: &str) -> Result<Option<Value>> {
+    pub(super) fn read(&self, kind: &str) -> Result<Option<Value>> {
         let records = self.directory.records(kind)?;
         Ok(records.into_iter().find(|(name, _)| *name == self.name).map(|(_, record)| record))
+    }
+
+    /// Stores the record of a kind. Blocks until it is flushed.
+    pub(super) fn put(&self, kind: &str, record: &serde_json::Value) -> Result<()> {
+        self.directory.put_record(kind, &self.name, record)
     }
 
     /// The shards on other servers. Blocks.
@@ -323,7 +378,7 @@ impl VirtualRecord {
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Locations) -> T) -> Result<T> {
         let mut locations = self.locations()?;
         let changed = change(&mut locations);
-        self.directory.put_record(LOCATIONS, &self.name, &serde_json::json!(locations))?;
+        self.put(LOCATIONS, &serde_json::json!(locations))?;
         Ok(changed)
     }
 
@@ -366,8 +421,7 @@ impl VirtualRecord {
 
     /// Removes the records. Blocks.
     pub(super) fn remove(&self) -> Result<()> {
-        self.directory.remove_record(PLACEMENTS, &self.name)?;
-        self.directory.remove_record(LOCATIONS, &self.name)
+        [PLACEMENTS, LOCATIONS, DESIGNS].iter().try_for_each(|kind| self.directory.remove_record(kind, &self.name))
     }
 }
 
@@ -378,7 +432,7 @@ impl PlacementStore for VirtualRecord {
 
     fn store(&self, placement: &Value) -> stemmadb::Result<()> {
         let stored = serde_json::to_value(placement).map_err(|error| Failure::internal(error.to_string()));
-        let stored = stored.and_then(|record| self.directory.put_record(PLACEMENTS, &self.name, &record));
+        let stored = stored.and_then(|record| self.put(PLACEMENTS, &record));
         stored.map_err(|failure| library_error(&failure))
     }
 }

@@ -389,6 +389,7 @@ impl VirtualSlot {
             Ok(())
         })
         .await?;
+        open.forget_designs().await?;
         Ok(copied.is_ok_and(|stats| stats.failed_count == 0))
     }
 }

@@ -69,8 +69,13 @@ pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchR
 ///
 /// # Errors
 /// Those of [`watch`]; 501 for a request that only other databases answer.
-pub(crate) fn watch_virtual(mut call: Call, open: Arc<OpenVirtual>, request: WatchRequest) -> Result<HttpResponse> {
+pub(crate) fn watch_virtual(mut call: Call, open: Arc<OpenVirtual>, mut request: WatchRequest) -> Result<HttpResponse> {
     virtual_session::check(&request)?;
+    if let Some(restriction) = &call.restriction {
+        request.selector = restriction.selector().and(request.selector);
+        // A session that is resumed reports documents that left without knowing whether the client had them.
+        request.token = None;
+    }
     let (answer, transport, permit) = self::open(&mut call)?;
     let session_check = call.session_check();
     let session = VirtualSession::new(call.state, open, call.user, request, transport);

@@ -200,7 +200,7 @@ impl Call<'_> {
     /// How documents are written for this client, who may read and write those of the restriction.
     pub(super) fn write_options(&self, restriction: Option<Restriction>) -> WriteOptions {
         let (user, scripts) = (self.identity.user.clone(), self.server.state.scripts.clone());
-        let validator = WriteValidator { user, scripts, restriction };
+        let validator = WriteValidator { user, scripts, restriction, is_of_whole: false };
         WriteOptions { validator, new_edits: true, durability: self.durability() }
     }
 

@@ -7,7 +7,7 @@
 use stemmadb::{Attempt, Document, Durability, Edit, Snapshot, Value};
 
 use crate::auth::User;
-use crate::design::rule_fields;
+use crate::design::{WriteValidator, rule_fields};
 use crate::directory::ServedDatabase;
 use crate::error::{Result, library_error};
 
@@ -18,8 +18,8 @@ const BRANCHES_MAX: usize = 100;
 ///
 /// # Errors
 /// 500 if the current documents can't be read.
-pub(super) fn departures(served: &ServedDatabase, edits: &[Edit]) -> Result<Vec<Edit>> {
-    if !served.security().has_rule() {
+pub(super) fn departures(served: &ServedDatabase, validator: &WriteValidator, edits: &[Edit]) -> Result<Vec<Edit>> {
+    if validator.copies(served) || !served.security().has_rule() {
         return Ok(Vec::new());
     }
     let snapshot = served.database().snapshot()?;

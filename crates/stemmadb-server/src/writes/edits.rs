@@ -5,7 +5,7 @@ use stemmadb::{Document, DocumentId, Edit, ErrorKind, Revision, Value};
 use super::departures::departures;
 use super::write::{WriteOptions, validate_documents};
 use crate::auth::USERS_DATABASE;
-use crate::design::{Validators, WriteValidator, rule_fields};
+use crate::design::{Validators, WriteValidator, may_validate, rule_fields};
 use crate::directory::ServedDatabase;
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::error::{Failure, Result, library_error};
@@ -43,7 +43,10 @@ const ATTEMPTS_MAX: usize = 100;
 
 /// Whether edits may be refused, or changed, by more than the library's own rules.
 pub(crate) fn needs_validation(served: &ServedDatabase, edits: &[Edit], validator: &WriteValidator) -> bool {
-    let has_functions = served.extension::<Validators>().may_exist() || served.name() == USERS_DATABASE;
+    if validator.copies(served) {
+        return false;
+    }
+    let has_functions = may_validate(served) || served.name() == USERS_DATABASE;
     let is_restricted = validator.restriction.is_some() || served.security().has_rule();
     has_functions
         || is_restricted
@@ -275,7 +278,7 @@ fn apply_once(
     }
     let database = served.database().with_durability(options.durability);
     // After the edits, whose results are the first ones.
-    ready.extend(departures(served, &ready).map_err(EditError::Refused)?);
+    ready.extend(departures(served, &options.validator, &ready).map_err(EditError::Refused)?);
     let user = &options.validator.user;
     let written = user.writing(|| match record_id {
         Some(id) => database.local_documents().put_with(

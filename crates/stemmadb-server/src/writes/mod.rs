@@ -15,6 +15,5 @@ pub(crate) use edits::{EditError, EditOutcome, apply_edits};
 pub(crate) use patch::{Change, change_where, patch};
 pub(crate) use transact::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, transact};
 pub(crate) use write::{
-    WriteOptions, WriteResult, check_local_writer, check_virtual_design, new_document_id, run_write, write,
-    write_divided, write_one,
+    WriteOptions, WriteResult, check_local_writer, new_document_id, run_write, write, write_divided, write_one,
 };

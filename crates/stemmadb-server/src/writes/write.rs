@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent, Value};
+use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent};
 use uuid::Uuid;
 
 use super::departures::departures;
 use super::users::prepare_user;
 use crate::auth::{USERS_DATABASE, User};
-use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields};
-use crate::directory::ServedDatabase;
+use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields, may_validate};
+use crate::directory::{ServedDatabase, WHOLE_DOCUMENT};
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_partitioned_id};
 use crate::error::{Failure, Result};
 use crate::virtual_databases::Databases;
@@ -41,20 +41,6 @@ pub(crate) fn write_divided(
         positions.into_iter().zip(results).for_each(|(position, result)| written[position] = Some(result));
     }
     Ok(written.into_iter().flatten().collect())
-}
-
-/// Checks that a design document has no function that a virtual database can't call.
-///
-/// # Errors
-/// 501 if it has a validation function, which would have to be called in other shards.
-pub(crate) fn check_virtual_design(id: &str, document: &Value) -> Result<()> {
-    let is_deleted = document.get("_deleted") == Some(&Value::Bool(true));
-    match !is_deleted && id.starts_with("_design/") && document.get("validate_doc_update").is_some() {
-        true => Err(Failure::not_implemented(format!(
-            "`{id}` has a `validate_doc_update`, which a virtual database does not call. Remove it."
-        ))),
-        false => Ok(()),
-    }
 }
 
 /// The result of writing one document.
@@ -105,7 +91,7 @@ pub(crate) fn write(
     }
     let database = served.database().with_durability(options.durability);
     // After the edits, whose results are the first ones.
-    edits.extend(departures(served, &edits)?);
+    edits.extend(departures(served, &options.validator, &edits)?);
     let outcomes = options.validator.user.writing(|| database.bulk(edits))?;
     if written.iter().any(|written| written.id.starts_with("_design/")) {
         served.extension::<Validators>().invalidate();
@@ -136,10 +122,13 @@ pub(super) fn validate_documents(
         }
         ready.push(match (document.prepare_for(served.name()), served.name() == USERS_DATABASE) {
             (Ok(()), true) => prepare_user(served, &id, &mut document, &options.validator.user),
-            (Ok(()), false) if served.is_shard() && !document.deleted => check_virtual_design(&id, &document.body),
             (checked, _) => checked,
         });
         named.push((id, document));
+    }
+    if options.validator.copies(served) {
+        let copied = named.into_iter().zip(ready).map(|((id, document), ready)| (id, document, ready));
+        return Ok(copied.collect());
     }
     if served.security().has_rule() {
         for (id, document) in named.iter_mut().filter(|(_, document)| document.deleted) {
@@ -166,8 +155,7 @@ pub(crate) async fn run_write<T: Send + 'static>(
     served: &Arc<ServedDatabase>,
     work: impl FnOnce(&ServedDatabase) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let may_call_functions = served.extension::<Validators>().may_exist();
-    served.writing(may_call_functions, work).await
+    served.writing(may_validate(served), work).await
 }
 
 /// Writes one document; returns its id and its revision. Blocks.
@@ -214,7 +202,7 @@ fn to_file(served: &ServedDatabase, file: IncomingFile, new_edits: bool) -> Resu
 }
 
 /// Local documents in which the server keeps the positions of triggers, and the results of repeatable requests.
-const SERVER_LOCALS: [&str; 2] = ["_local/trigger-", "_local/wire/"];
+const SERVER_LOCALS: [&str; 3] = ["_local/trigger-", "_local/wire/", WHOLE_DOCUMENT];
 
 /// Checks that a user may write the local document `id`.
 ///
@@ -239,11 +227,16 @@ fn write_local(
     let stored = options.validator.restriction.as_ref().map(|restriction| restriction.local_id(id));
     let id = stored.as_deref().unwrap_or(id);
     check_local_writer(served, &options.validator.user, id)?;
-    if document.deleted {
-        served.database().local_documents().delete(id, None)?;
-        return Ok("0-0".to_owned());
+    let number = match document.deleted {
+        true => {
+            served.database().local_documents().delete(id, None)?;
+            0
+        }
+        false => served.database().local_documents().put(id, None, &document.body)?,
+    };
+    if id == WHOLE_DOCUMENT {
+        served.read_whole()?;
     }
-    let number = served.database().local_documents().put(id, None, &document.body)?;
     Ok(format!("0-{number}"))
 }
 

@@ -54,6 +54,8 @@ mod triggers;
 mod validations;
 mod views;
 mod virtual_database;
+mod virtual_routes;
+mod virtual_rules;
 mod virtual_views;
 mod wait_for;
 mod watch;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use hyper::StatusCode;
 use stemmadb::{Object, Value};
 
+use super::forward::begin_design_write;
 use super::shard_call::ShardCall;
 use crate::app::{Call, Handler};
 use crate::error::{Failure, Result};
 use crate::http::HttpResponse;
 use crate::virtual_databases::Shard;
-use crate::writes::{check_virtual_design, new_document_id};
+use crate::writes::new_document_id;
 
 /// The items of one shard, with their positions in the request.
 type Part<T> = (Shard, Vec<(usize, T)>);
@@ -65,7 +66,7 @@ pub(super) async fn post(mut call: Call, handler: Handler) -> Result<HttpRespons
         set(&mut document, "_id", new_document_id());
     }
     let id = text(&document, "_id").to_owned();
-    check_virtual_design(&id, &document)?;
+    let _write = begin_design_write(&call.parts.method, &call.entered()?.open, [id.as_str()]).await?;
     let shard = call.entered()?.shard_of(&id);
     let (status, answer) = ShardCall::same_route(&call, handler).ask(&shard, &call.query, Some(&document)).await?;
     Ok(json(status, &answer))
@@ -77,22 +78,15 @@ pub(super) async fn bulk_docs(mut call: Call, handler: Handler) -> Result<HttpRe
     let is_replicated = body.get("new_edits") == Some(&Value::Bool(false));
     let mut documents = take_array(&mut body, "docs")?;
     let mut rows: Vec<Option<Value>> = vec![None; documents.len()];
-    for (document, row) in documents.iter_mut().zip(&mut rows) {
-        if document.get("_id").is_none() {
-            set(document, "_id", new_document_id());
-        }
-        let id = text(document, "_id").to_owned();
-        if let Err(failure) = check_virtual_design(&id, document) {
-            let fields = [("id", id.as_str()), ("error", failure.error()), ("reason", failure.reason())];
-            *row = Some(Value::Object(fields.into_iter().map(|(name, value)| (name, Value::from(value))).collect()));
-        }
+    for document in documents.iter_mut().filter(|document| document.get("_id").is_none()) {
+        set(document, "_id", new_document_id());
     }
-    let accepted: Vec<(usize, Value)> =
-        documents.into_iter().enumerate().filter(|(position, _)| rows[*position].is_none()).collect();
-    let parts = divide(&call, accepted, |(_, document)| text(document, "_id"))?;
+    let ids = documents.iter().map(|document| text(document, "_id"));
+    let _write = begin_design_write(&call.parts.method, &call.entered()?.open, ids).await?;
+    let parts = divide(&call, documents, |document| text(document, "_id"))?;
     let (mut asked, mut positions) = (Vec::new(), Vec::new());
     for (shard, part) in parts {
-        let (of_part, documents): (Vec<usize>, Vec<Value>) = part.into_iter().map(|(_, accepted)| accepted).unzip();
+        let (of_part, documents): (Vec<usize>, Vec<Value>) = part.into_iter().unzip();
         let mut body = body.clone();
         set(&mut body, "docs", documents);
         asked.push((shard, Some(body)));

@@ -1,6 +1,8 @@
 //! Requests about one document whose shard is on another server: passed on, and the answer passed back, in bounded
 //! memory.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Incoming};
 use hyper::header::{
@@ -12,13 +14,12 @@ use stemmadb::Value;
 use stemmadb_http::url::encode_segment;
 use tokio::sync::{OwnedRwLockReadGuard, mpsc};
 
-use super::shard_call::query_text;
-use crate::app::Call;
+use super::shard_call::{on_behalf, query_text};
+use crate::app::{Call, OUTDATED};
 use crate::error::{Failure, Result};
 use crate::handlers::document::absolute_url;
-use crate::http::{Body, BodyTimeout, HttpResponse, JsonPurpose, next_frame, read_json_within, server_runtime};
-use crate::virtual_databases::{EnteredVirtual, RemoteShard};
-use crate::writes::check_virtual_design;
+use crate::http::{Body, BodyTimeout, HttpResponse, next_frame, server_runtime};
+use crate::virtual_databases::{DesignWrite, EnteredVirtual, OpenVirtual, RemoteShard};
 
 /// The headers of a request that are passed on.
 const PASSED_ON: [HeaderName; 7] =
@@ -31,23 +32,15 @@ const CONNECTION: HeaderName = HeaderName::from_static("connection");
 /// The chunks of a body that are read before the receiver has taken the first.
 const CHUNKS_AHEAD: usize = 4;
 
-/// Passes a request on to the server of its document's shard. `guard` keeps the document there until the answer ends.
-pub(super) async fn forward(
-    mut call: Call,
-    remote: &RemoteShard,
-    id: &str,
-    guard: Option<OwnedRwLockReadGuard<()>>,
-) -> Result<HttpResponse> {
+/// Passes a request on to the server of its document's shard, where the document stays until the answer ends.
+pub(super) async fn forward(mut call: Call, remote: &RemoteShard, id: &str) -> Result<HttpResponse> {
     let stall_timeout = call.state.config.limits.stall_timeout;
-    let is_file = call.parameters.get("file").is_some();
-    let is_design_written = id.starts_with("_design/") && call.parts.method == Method::PUT && !is_file;
-    let headers = passed_on(&call);
+    let open = call.entered()?.open.clone();
+    let _write = begin_design_write(&call.parts.method, &open, [id]).await?;
+    let headers = passed_on(&call, &open, remote).await?;
+    let guard = call.virtual_database.take().map(EnteredVirtual::into_guard);
     let body = match call.body.take() {
         None => Body::Full(None),
-        Some(body) if is_design_written => {
-            call.body = Some(body);
-            Body::Full(Some(checked_design(&mut call, id).await?))
-        }
         Some(body) if body.is_end_stream() => Body::Full(None),
         Some(body) => {
             let length = call.header("content-length").and_then(|length| length.parse().ok());
@@ -57,6 +50,9 @@ pub(super) async fn forward(
     let (rest, method) = (rest_of_path(&call)?, call.parts.method.clone());
     let path = remote.path(&format!("{rest}{}", query_text(&call.query)));
     let answer = remote.server.send(method, &path, headers, body, stall_timeout).await?;
+    if answer.status() == OUTDATED {
+        return Err(remote.outdated().await);
+    }
     match passed_back(&call, answer, guard) {
         (response, true) => {
             let path = format!("/{}{rest}", encode_segment(call.parameter("db")?));
@@ -66,19 +62,25 @@ pub(super) async fn forward(
     }
 }
 
-/// Sends the request's route, with this body, to the server of a shard.
-pub(in crate::handlers) async fn forward_body(
+/// Sends the request's route, with this body, to the server of a shard. `ids` are those of the documents.
+pub(in crate::handlers) async fn forward_body<'a>(
     mut call: Call,
     remote: &RemoteShard,
     body: &Value,
+    ids: impl IntoIterator<Item = &'a str>,
 ) -> Result<HttpResponse> {
+    let open = call.entered()?.open.clone();
+    let _write = begin_design_write(&call.parts.method, &open, ids).await?;
+    let mut headers = passed_on(&call, &open, remote).await?;
     let guard = call.virtual_database.take().map(EnteredVirtual::into_guard);
-    let mut headers = passed_on(&call);
     [CONTENT_ENCODING, CONTENT_LENGTH].iter().for_each(|name| drop(headers.remove(name)));
     let rest = call.route.path.strip_prefix("/{db}").unwrap_or_default();
     let path = remote.path(&format!("{rest}{}", query_text(&call.query)));
     let (body, wait) = (Body::Full(Some(body.to_json().into())), call.state.config.limits.stall_timeout);
     let answer = remote.server.send(call.parts.method.clone(), &path, headers, body, wait).await?;
+    if answer.status() == OUTDATED {
+        return Err(remote.outdated().await);
+    }
     Ok(passed_back(&call, answer, guard).0)
 }
 
@@ -112,21 +114,28 @@ fn passed_back(
     (response, parts.headers.contains_key(LOCATION))
 }
 
-fn passed_on(call: &Call) -> HeaderMap {
-    let mut headers = HeaderMap::new();
+/// What to hold while documents are written, if there are design documents among them.
+pub(super) async fn begin_design_write<'a>(
+    method: &Method,
+    open: &Arc<OpenVirtual>,
+    ids: impl IntoIterator<Item = &'a str>,
+) -> Result<Option<DesignWrite>> {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    match !reads && ids.into_iter().any(|id| id.starts_with("_design/")) {
+        true => open.begin_design_write().await.map(Some),
+        false => Ok(None),
+    }
+}
+
+/// The headers of a request to a shard: some of the client's, and its user.
+async fn passed_on(call: &Call, open: &OpenVirtual, remote: &RemoteShard) -> Result<HeaderMap> {
+    let mut headers = on_behalf(call, open, remote).await?;
     for name in PASSED_ON.into_iter().chain([FULL_COMMIT]) {
         if let Some(value) = call.parts.headers.get(&name) {
             headers.insert(name, value.clone());
         }
     }
-    headers
-}
-
-/// A design document, after a check that it has no function that would have to be called in other shards.
-async fn checked_design(call: &mut Call, id: &str) -> Result<Bytes> {
-    let text = call.json_text().await?;
-    check_virtual_design(id, &read_json_within(&text, JsonPurpose::Documents, &call.reservation).await?)?;
-    Ok(text)
+    Ok(headers)
 }
 
 /// The path after the name of the database, as the client wrote it.

@@ -8,6 +8,7 @@ use stemmadb::{Object, Selector, Value};
 
 use super::shard_call::ShardCall;
 use crate::app::{Call, Handler};
+use crate::auth::Restriction;
 use crate::error::{Failure, Result};
 use crate::handlers::listing::ListingQuery;
 use crate::handlers::row_parameters::Precedence;
@@ -19,16 +20,22 @@ const PAGE_LEN: u64 = 2_000;
 const PAGE_LEN_WITH_DOCUMENTS: u64 = 200;
 
 /// The parameters that each shard gets as they are.
-const PASSED_ON: [&str; 3] = ["conflicts", "attachments", "att_encoding_info"];
+const PASSED_ON: [&str; 4] = ["conflicts", "attachments", "att_encoding_info", "as_of"];
 
-/// The parameters that say what a row has.
-fn row_parameters(call: &Call, query: &ListingQuery) -> Query {
+/// The parameters that say how documents are printed.
+pub(super) fn shown(call: &Call) -> Query {
     let mut parameters = Query::default();
     for name in PASSED_ON {
         if let Some(text) = call.query.text(name) {
             parameters.set(name, text);
         }
     }
+    parameters
+}
+
+/// The parameters that say what a row has.
+fn row_parameters(call: &Call, query: &ListingQuery) -> Query {
+    let mut parameters = shown(call);
     parameters.set("include_docs", if query.include_docs { "true" } else { "false" });
     parameters
 }
@@ -53,7 +60,7 @@ struct MergedListing<'a> {
 impl<'a> MergedListing<'a> {
     fn new(asking: ShardCall<'a>, entered: &'a EnteredVirtual, query: &'a ListingQuery) -> Self {
         let layout = entered.layout();
-        let shards = layout.spread().iter().cloned().enumerate();
+        let shards = layout.all().iter().cloned().enumerate();
         let shards = shards
             .map(|(index, shard)| ShardRows { index, shard, rows: VecDeque::new(), last: None, is_complete: false })
             .collect();
@@ -141,13 +148,13 @@ async fn keyed_rows(
     let limit = usize::try_from(query.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let keys: Vec<&Value> = keys.into_iter().skip(skip).take(limit).collect();
     let layout = entered.layout();
-    let mut positions: Vec<Vec<usize>> = vec![Vec::new(); layout.spread().len()];
+    let mut positions: Vec<Vec<usize>> = vec![Vec::new(); layout.all().len()];
     for (position, key) in keys.iter().enumerate() {
         positions[layout.index_of(key.as_str().unwrap_or_default())].push(position);
     }
     let parameters = row_parameters(asking.call(), query);
     let mut rows = vec![Value::Null; keys.len()];
-    for (shard, positions) in layout.spread().iter().zip(positions).filter(|(_, positions)| !positions.is_empty()) {
+    for (shard, positions) in layout.all().iter().zip(positions).filter(|(_, positions)| !positions.is_empty()) {
         let asked: Vec<Value> = positions.iter().map(|position| keys[*position].clone()).collect();
         let body = Value::Object([("keys", Value::Array(asked))].into_iter().collect::<Object>());
         let (_, answer) = asking.ask(shard, &parameters, Some(&body)).await?;
@@ -169,15 +176,29 @@ pub(super) async fn documents(call: &Call, ids: Vec<String>) -> Result<VecDeque<
     Ok(rows.into_iter().map(document).collect())
 }
 
+/// The number of documents at the time that the request names.
+async fn past_total(asking: &ShardCall<'_>, entered: &EnteredVirtual) -> Result<u64> {
+    let mut query = shown(asking.call());
+    query.set("limit", "0");
+    let mut total = 0;
+    for shard in entered.layout().all() {
+        let (_, answer) = asking.ask(shard, &query, None).await?;
+        total += answer.get("total_rows").and_then(Value::as_u64).unwrap_or_default();
+    }
+    Ok(total)
+}
+
 /// One listing, in the format of one database. The offset is null if it would have to be counted.
 async fn listing(call: &Call, query: &ListingQuery, designs: bool) -> Result<Vec<u8>> {
     let entered = call.entered()?;
     let handler: Handler = |call| Box::pin(crate::handlers::listing::all_docs(call));
     let asking = || ShardCall::get(call, handler, "/_all_docs");
     let total = match designs {
+        false if call.query.text("as_of").is_some() => past_total(&asking(), entered).await?,
         false => {
             let open = entered.open.clone();
-            blocking(move || Ok(open.database.find(Selector::everything()).count()?)).await?
+            let readable = call.restriction.as_ref().map_or_else(Selector::everything, Restriction::selector);
+            blocking(move || Ok(open.database.find(readable).count()?)).await?
         }
         true => {
             let all = ListingQuery::default().design_documents_only();

@@ -7,9 +7,11 @@
 //! Each request keeps documents in their shards until it ends.
 
 mod divided;
+mod explain;
 mod forward;
 mod listing;
 mod shard_call;
+mod single;
 mod view;
 mod whole;
 
@@ -18,15 +20,29 @@ use crate::error::{Failure, Result};
 use crate::http::HttpResponse;
 use crate::virtual_databases::Shard;
 pub(super) use forward::forward_body;
+pub(super) use single::{read_document, write_document};
 
 /// Answers a request about a document.
-pub(crate) async fn answer_for_document(mut call: Call, handler: Handler, id: &str) -> Result<HttpResponse> {
+pub(crate) async fn answer_for_document(call: Call, handler: Handler, id: &str) -> Result<HttpResponse> {
     match call.entered()?.shard_of(id) {
         Shard::Here(_) => handler(call).await,
-        Shard::There(remote) => {
-            let guard = call.virtual_database.take().map(|entered| entered.into_guard());
-            forward::forward(call, &remote, id, guard).await
-        }
+        Shard::There(remote) => forward::forward(call, &remote, id).await,
+    }
+}
+
+/// The rows of a view, wherever the shards are.
+pub(super) async fn view_rows(call: Call) -> Result<HttpResponse> {
+    match call.entered()?.is_spread() {
+        true => view::get(call).await,
+        false => super::view::get(call).await,
+    }
+}
+
+/// The rows of all documents, wherever the shards are.
+pub(super) async fn document_rows(call: Call) -> Result<HttpResponse> {
+    match call.entered()?.is_spread() {
+        true => listing::all_docs(call, false).await,
+        false => super::listing::all_docs(call).await,
     }
 }
 
@@ -44,6 +60,9 @@ pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse>
         (_, "/{db}/_all_docs/queries") => listing::queries(call, false).await,
         (_, "/{db}/_design_docs/queries") => listing::queries(call, true).await,
         (_, "/{db}/_ensure_full_commit") => whole::ensure_full_commit(call, handler).await,
+        (_, "/{db}/_explain") => explain::explain(call, handler).await,
+        ("PUT", "/{db}/_retention") => whole::set_everywhere(call, handler).await,
+        ("COPY", _) => single::copy(call, handler).await,
         (_, "/{db}/_compact" | "/{db}/_view_cleanup") => whole::everywhere(call, handler).await,
         (_, "/{db}/_design/{ddoc}/_view/{view}") => view::get(call).await,
         (_, "/{db}/_design/{ddoc}/_view/{view}/queries") => view::queries(call).await,

@@ -1,19 +1,20 @@
 //! A request to one shard, on this server or on another one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
 use stemmadb::Value;
 use stemmadb_http::url::encode_segment;
 
-use crate::app::{Call, Handler};
+use crate::app::{Call, DelegatedRequest, Handler, ON_BEHALF};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{BodyTimeout, HttpResponse, JsonPurpose, Query, RequestBody, read_all, read_json_within};
-use crate::virtual_databases::Shard;
+use crate::http::{BodyTimeout, HttpResponse, JsonPurpose, Parameters, Query, read_all, read_json_within};
+use crate::virtual_databases::{OpenVirtual, RemoteShard, Shard};
 
 /// The largest answer of a shard that is read as a whole.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -22,22 +23,41 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(super) struct ShardCall<'a> {
     call: &'a Call,
     handler: Handler,
-    /// The method of a request without a body; with one, it is `POST`.
-    method: Method,
+    /// The methods of a request without a body, and of one with a body.
+    methods: (Method, Method),
     /// The path after the name of the database.
-    rest: &'static str,
+    rest: Cow<'static, str>,
+    /// The document of the path, if it is another one than the request's.
+    parameters: Option<Parameters>,
 }
 
 impl<'a> ShardCall<'a> {
     /// The request's own route, which is a `POST`.
     pub(super) fn same_route(call: &'a Call, handler: Handler) -> Self {
         let rest = call.route.path.strip_prefix("/{db}").unwrap_or_default();
-        ShardCall { call, handler, method: Method::POST, rest }
+        ShardCall { call, handler, methods: (Method::POST, Method::POST), rest: rest.into(), parameters: None }
+    }
+
+    /// The request's own route, which is a `PUT`.
+    pub(super) fn setting(call: &'a Call, handler: Handler) -> Self {
+        ShardCall { methods: (Method::GET, Method::PUT), ..ShardCall::same_route(call, handler) }
     }
 
     /// A route that is read.
     pub(super) fn get(call: &'a Call, handler: Handler, rest: &'static str) -> Self {
-        ShardCall { call, handler, method: Method::GET, rest }
+        ShardCall { call, handler, methods: (Method::GET, Method::POST), rest: rest.into(), parameters: None }
+    }
+
+    /// A document, which is read, or written with a body. `rest` is its path.
+    ///
+    /// # Errors
+    /// 500 if the request names no database.
+    pub(super) fn of_document(call: &'a Call, handler: Handler, id: &str, rest: String) -> Result<Self> {
+        let mut parameters = Parameters::default();
+        parameters.push("db", call.parameter("db")?.to_owned());
+        parameters.push("doc", id.to_owned());
+        let methods = (Method::GET, Method::PUT);
+        Ok(ShardCall { call, handler, methods, rest: rest.into(), parameters: Some(parameters) })
     }
 
     /// The request that is answered.
@@ -55,7 +75,8 @@ impl<'a> ShardCall<'a> {
             Shard::Here(served) => self.ask_here(served, query, body).await?,
             Shard::There(remote) => {
                 let rest = format!("{}{}", self.rest, query_text(query));
-                remote.ask(self.method(body.is_some()), &rest, body, Some(&self.call.reservation)).await?
+                let headers = on_behalf(self.call, &self.call.entered()?.open, remote).await?;
+                remote.ask_with(headers, self.method(body.is_some()), &rest, body, &self.call.reservation).await?
             }
         };
         let answer = read_json_within(&answer, JsonPurpose::Documents, &self.call.reservation).await?;
@@ -77,7 +98,7 @@ impl<'a> ShardCall<'a> {
     }
 
     fn method(&self, has_body: bool) -> Method {
-        if has_body { Method::POST } else { self.method.clone() }
+        if has_body { self.methods.1.clone() } else { self.methods.0.clone() }
     }
 
     /// The answer of a shard on this server.
@@ -95,27 +116,9 @@ impl<'a> ShardCall<'a> {
         query: &Query,
         body: Option<Bytes>,
     ) -> Result<HttpResponse> {
-        let call = self.call;
-        let mut parts = call.parts.clone();
-        parts.method = self.method(body.is_some());
-        for name in [CONTENT_ENCODING, CONTENT_LENGTH] {
-            parts.headers.remove(name);
-        }
-        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let asked = Call {
-            state: call.state.clone(),
-            parts,
-            route: call.route,
-            parameters: call.parameters.clone(),
-            query: query.clone(),
-            user: call.user.clone(),
-            virtual_database: None,
-            part: Some(served.clone()),
-            restriction: None,
-            proof: call.proof.clone(),
-            body: Some(RequestBody::replaced(body.unwrap_or_default())),
-            reservation: call.reservation.clone(),
-        };
+        let parameters = self.parameters.as_ref().unwrap_or(&self.call.parameters).clone();
+        let mut asked = self.call.derived(self.method(body.is_some()), parameters, query.clone(), body);
+        asked.part = Some(served.clone());
         (self.handler)(asked).await
     }
 
@@ -134,6 +137,16 @@ impl<'a> ShardCall<'a> {
             false => Err(Failure::new(status, "unknown", format!("a shard answers with {status}"))),
         }
     }
+}
+
+/// The headers by which a request to a shard on another server is one of the user.
+///
+/// # Errors
+/// 503 if the server does not answer.
+pub(super) async fn on_behalf(call: &Call, open: &OpenVirtual, remote: &RemoteShard) -> Result<HeaderMap> {
+    let version = remote.share(&open.shared_whole()).await?;
+    let header = DelegatedRequest::header(&call.user, call.restriction.as_ref(), &version)?;
+    Ok([(ON_BEHALF, header)].into_iter().collect())
 }
 
 /// Parameters as the end of a URL.

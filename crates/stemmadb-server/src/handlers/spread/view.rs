@@ -11,16 +11,15 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use stemmadb::views::{ProgramReducer, ViewProgram, combine_reductions};
 use stemmadb::{Object, Value};
 use stemmadb_federation::Grouping;
-use stemmadb_http::url::encode_id;
 use tokio::sync::mpsc;
 
-use super::shard_call::ShardCall;
-use crate::app::{Call, Handler};
+use super::shard_call::{ShardCall, on_behalf};
+use crate::app::{Call, Handler, OUTDATED};
 use crate::design::DesignView;
 use crate::error::{Failure, Result};
 use crate::handlers::row_parameters::{Precedence, RowParameters};
@@ -152,20 +151,7 @@ impl SpreadView {
     async fn open(call: &Call) -> Result<Self> {
         let entered = call.entered()?;
         let (name, view) = (call.parameter("ddoc")?, call.parameter("view")?.to_owned());
-        let id = format!("_design/{name}");
-        let design = match entered.shard_of(&id) {
-            Shard::Here(served) => {
-                let name = name.to_owned();
-                blocking(move || {
-                    crate::design::open(&served.database().snapshot()?, &name)?.value().map_err(Into::into)
-                })
-                .await?
-            }
-            Shard::There(remote) => {
-                let path = format!("/{}", encode_id(&id));
-                Value::parse(&remote.ask(Method::GET, &path, None, Some(&call.reservation)).await?.1)?
-            }
-        };
+        let design = entered.design(name).await?;
         let program = Arc::new(DesignView::new(&entered.open.own, &call.state.scripts, &design, &view)?);
         let reducer = ViewProgram::reducer(&*program);
         if matches!(reducer, ProgramReducer::First | ProgramReducer::Last) {
@@ -194,6 +180,9 @@ impl SpreadQuery {
         }
         query.check_partition(false)?;
         let is_reduced = query.is_reduced(can_reduce)?;
+        if call.restriction.is_some() {
+            query.unlimited(can_reduce)?;
+        }
         let parameters = RowParameters::new(&call.query, body, precedence)?;
         let mut all = Object::new();
         for names in [&["key"][..], &["keys"], &["startkey", "start_key"], &["endkey", "end_key"]] {
@@ -235,7 +224,7 @@ async fn ask(call: &Call, view: &SpreadView, query: &SpreadQuery, filters: bool)
     body.insert("design", view.design.clone());
     body.insert("view", view.view.as_str());
     body.insert("query", Value::Object(query.parameters.clone()));
-    let asked = layout.spread().iter().enumerate().map(|(index, shard)| {
+    let asked = layout.all().iter().enumerate().map(|(index, shard)| {
         let mut body = body.clone();
         if filters {
             body.insert("owned", owned(entered, index));
@@ -266,12 +255,15 @@ async fn ask_shard(call: &Call, shard: &Shard, body: Value) -> Result<Lines> {
             response.into_response().into_body().map_err(BodyError::from).boxed_unsync()
         }
         Shard::There(remote) => {
-            let mut headers = HeaderMap::new();
+            let mut headers = on_behalf(call, &call.entered()?.open, remote).await?;
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             let body = Body::Full(Some(body.to_json().into()));
             // Its view may have to be updated first.
             let wait = call.state.config.limits.query_time.unwrap_or(UPDATE_TIMEOUT);
             let answer = remote.server.send(Method::POST, &remote.path("/_shard_view"), headers, body, wait).await?;
+            if answer.status() == OUTDATED {
+                return Err(remote.outdated().await);
+            }
             remote.server.checked(answer).await?.into_body().map_err(BodyError::from).boxed_unsync()
         }
     };
@@ -346,7 +338,8 @@ impl SpreadResult {
 
     async fn write_rows(&mut self, call: &Call, out: &mut ResultWriter) -> Result<()> {
         let query = &self.query.query;
-        if query.is_sorted {
+        // How many rows others have is not told.
+        if query.is_sorted && call.restriction.is_none() {
             let shown = |count: Option<u64>| count.map_or("null".to_owned(), |count| count.to_string());
             let offset = self.parts.total.zip(self.parts.offset).map(|(total, offset)| total.min(offset + query.skip));
             out.text(&format!("\"total_rows\":{},\"offset\":{},", shown(self.parts.total), shown(offset)));
@@ -469,14 +462,24 @@ async fn documents_of(call: &Call, rows: &[Value]) -> Result<VecDeque<Value>> {
         let link = row.get("value").and_then(|value| value.get("_id")).and_then(Value::as_str);
         link.or_else(|| row.get("id").and_then(Value::as_str)).unwrap_or_default().to_owned()
     };
-    let revision = |row: &Value| row.get("value").and_then(|value| value.get("_rev")).and_then(Value::as_str).is_some();
-    if rows.iter().any(revision) {
-        return Err(Failure::not_implemented(
-            "Views of a virtual database with shards on other servers include no documents at the revision that a \
-             value names.",
-        ));
+    let revision = |row: &Value| {
+        let revision = row.get("value").and_then(|value| value.get("_rev")).and_then(Value::as_str);
+        revision.map(str::to_owned)
+    };
+    let mut documents = super::listing::documents(call, rows.iter().map(linked).collect()).await?;
+    for (row, document) in rows.iter().zip(&mut documents) {
+        if let Some(revision) = revision(row)
+            && document.get("_rev").and_then(Value::as_str) != Some(&revision)
+        {
+            let mut query = super::listing::shown(call);
+            query.set("rev", &revision);
+            *document = match super::read_document(call, &linked(row), &query).await {
+                Err(failure) if failure.status().is_client_error() => Value::Null,
+                read => read?,
+            };
+        }
     }
-    super::listing::documents(call, rows.iter().map(linked).collect()).await
+    Ok(documents)
 }
 
 /// Answers with the results of queries, each of which all shards have begun to answer.

@@ -15,7 +15,7 @@ use crate::virtual_databases::Shard;
 pub(super) async fn info(call: Call) -> Result<HttpResponse> {
     let handler: Handler = |call| Box::pin(crate::handlers::database::info(call));
     let (entered, mut totals) = (call.entered()?, ShardTotals::default());
-    for shard in entered.layout().spread().iter().filter(|shard| shard.here().is_none()) {
+    for shard in entered.layout().all().iter().filter(|shard| shard.here().is_none()) {
         let (_, info) = ShardCall::get(&call, handler, "").ask(shard, &Query::default(), None).await?;
         let number = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();
         let size = |name: &str| number(info.get("sizes").and_then(|sizes| sizes.get(name)));
@@ -25,14 +25,14 @@ pub(super) async fn info(call: Call) -> Result<HttpResponse> {
         totals.deleted += number(info.get("doc_del_count"));
         totals.is_compacting |= info.get("compact_running") == Some(&Value::Bool(true));
     }
-    HttpResponse::ok(&virtual_database::info(entered.open.clone(), totals).await?)
+    HttpResponse::ok(&virtual_database::info(entered.open.clone(), totals, call.restriction.clone()).await?)
 }
 
 /// Sends the request, which has no body, to all shards and to what the database stores itself.
 async fn send(call: &Call, handler: Handler) -> Result<Vec<(StatusCode, Value)>> {
     let entered = call.entered()?;
     let own = Shard::Here(entered.open.own.clone());
-    let all: Vec<_> = entered.layout().spread().iter().cloned().chain([own]).map(|shard| (shard, None)).collect();
+    let all: Vec<_> = entered.layout().all().iter().cloned().chain([own]).map(|shard| (shard, None)).collect();
     ShardCall::same_route(call, handler).ask_all(all).await
 }
 
@@ -42,6 +42,15 @@ pub(super) async fn ensure_full_commit(mut call: Call, handler: Handler) -> Resu
     send(&call, handler).await?;
     let time = call.entered()?.open.own.instance_start_time();
     HttpResponse::json(StatusCode::CREATED, &json!({"ok": true, "instance_start_time": time}))
+}
+
+/// `PUT /{db}/_retention`
+pub(super) async fn set_everywhere(mut call: Call, handler: Handler) -> Result<HttpResponse> {
+    let body = call.json().await?;
+    let layout = call.entered()?.layout();
+    let all: Vec<_> = layout.all().iter().cloned().map(|shard| (shard, Some(body.clone()))).collect();
+    ShardCall::setting(&call, handler).ask_all(all).await?;
+    Ok(HttpResponse::done(StatusCode::OK))
 }
 
 /// `POST /{db}/_compact`, `POST /{db}/_view_cleanup`

@@ -186,7 +186,12 @@ impl SimulatedCluster {
 
     fn local(&self, served: &Arc<ServedDatabase>) -> LocalPeer {
         let user = User { roles: vec![ADMIN_ROLE.to_owned()], ..User::default() };
-        let validator = WriteValidator { user, scripts: self.server.state().scripts.clone(), restriction: None };
+        let validator = WriteValidator {
+            user,
+            scripts: self.server.state().scripts.clone(),
+            restriction: None,
+            is_of_whole: false,
+        };
         LocalPeer {
             served: served.clone(),
             options: WriteOptions { validator, new_edits: false, durability: Durability::None },

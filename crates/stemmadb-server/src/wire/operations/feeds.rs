@@ -71,7 +71,7 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
         changes = changes.paths(patterns)?;
     }
     if let Some(selector) = selector(call, restriction.as_ref())? {
-        changes = changes.selector(&selector)?.departures(restriction.is_some());
+        changes = changes.selector(&selector)?.departures(restriction.is_some() || call.flag("departures"));
     }
     let last = changes.last_sequence();
     let mut rows = RowStream::new(call);
