@@ -2,9 +2,9 @@
 //!
 //! A process that joins is a *member*. It shows that it is alive by increasing a number, its *beat*. Others take it for
 //! dead when they have seen the same beat for the time of a *lease*, by their own clocks; then they may claim what it
-//! owned. A member whose last beat is older than four fifths of a lease does not trust its own claims any more, and once
-//! that has happened it goes on as another member: what it had claimed is lost. So no two members are both sure that
-//! they own a database, as long as their clocks run about equally fast; what they show does not matter.
+//! owned. A member whose last beat is older than four fifths of a lease does not trust its own claims any more, and
+//! once that has happened it goes on as another member: what it had claimed is lost. So no two members are both sure
+//! that they own a database, as long as their clocks run about equally fast; what they show does not matter.
 //!
 //! That is for reads. Writes don't depend on clocks: opening the log takes it over, and whoever had it before can't
 //! append.

@@ -3,8 +3,11 @@
 //! acknowledges anything.
 //!
 //! `STEMMA_CASSANDRA` names a node; without it, the tests do nothing. `STEMMA_CLUSTER_CASES` sets the number of faults
-//! (default 300; the long run has 10,000), `STEMMA_CLUSTER_KILLS` that of killed and paused owners (default 6; 300), and
-//! `STEMMA_CLUSTER_SECONDS` how long nodes are killed (default 0: they are not, since a node takes long to start).
+//! (default 300; the long run has 10,000), `STEMMA_CLUSTER_KILLS` that of killed and paused owners (default 6; the long
+//! run has 300), and `STEMMA_CLUSTER_SECONDS` how long nodes are killed (default 0: they are not, since a node takes
+//! long to start).
+//!
+//! Negative control: seen to fail if a new owner does not fence the segment.
 
 mod nodes;
 mod owners;

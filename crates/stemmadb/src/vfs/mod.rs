@@ -4,8 +4,8 @@
 //! and no more: bytes are durable after [`VfsFile::sync_data`], names after [`Vfs::sync_dir`] of their directory; until
 //! then a crash may preserve any part of the changes, in any order. [`disk`] is the real disk, [`memory`] serves
 //! in-memory databases, [`read_only`] serves databases opened read-only, [`stored`] puts the log into a
-//! [`LogStorage`], and `fault` injects I/O errors, lost flushes
-//! and power loss for tests. [`open_files`] counts the open files of the process.
+//! [`LogStorage`], and `fault` injects I/O errors, lost flushes and power loss for tests. [`open_files`] counts the
+//! open files of the process.
 //!
 //! Concurrency: every method may be called from any thread at any time.
 

@@ -1,8 +1,8 @@
 //! The files of a database whose log is in a [`LogStorage`]: its tree is in a local directory, everything else in the
 //! store, with local copies of what was written and read.
 //!
-//! Names are changed in memory, and passed to the store by `sync_dir`, as a disk does. A file gets its first name in the
-//! store before its bytes, so that the next owner finds and removes it if it is never finished.
+//! Names are changed in memory, and passed to the store by `sync_dir`, as a disk does. A file gets its first name in
+//! the store before its bytes, so that the next owner finds and removes it if it is never finished.
 //! The bytes of a file are deleted after the store has taken its last name, once no reader has it open.
 //!
 //! Locks: `committing`, then `names`, then those of an [`Entry`]; only `committing` is held while the store is called.
