@@ -8,7 +8,7 @@ use crate::vfs::LogStorage;
 /// Where the log of a database is.
 #[derive(Clone, Default)]
 pub(crate) enum LogStorageOption {
-    /// In its directory; in test builds, where [`crate::testing::set_log_storage`] says.
+    /// In its directory; in test builds, where `testing::set_log_storage` says.
     #[default]
     Directory,
     /// In this store.
