@@ -134,15 +134,13 @@ impl Cluster {
     pub fn log(&self, name: &str) -> Arc<CassandraLog> {
         Arc::new(CassandraLog::new(self.0.clone(), name))
     }
-}
 
-impl Cluster {
     /// The names of all logs in the keyspace, in order. Reads a row of each.
     ///
     /// # Errors
     /// Errors of the cluster.
     pub fn logs(&self) -> io::Result<Vec<String>> {
-        let requests = self.requests("");
+        let requests = Requests::new(&self.0, "", 0);
         self.0.wait(async move { requests.logs().await })
     }
 
@@ -157,10 +155,6 @@ impl Cluster {
         let log = self.log(name);
         let files = log.take_over()?;
         log.delete_all(files)
-    }
-
-    fn requests(&self, log: &str) -> Requests {
-        Requests { cluster: self.0.clone(), log: log.to_owned(), epoch: 0 }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -1,7 +1,7 @@
 //! The log of a Stemma database on Apache Cassandra or ScyllaDB.
 //!
-//! The log, which is the only truth, is stored in a cluster; index, views and caches are in the directory of whichever
-//! process owns the database, and can be lost at any time. So queries are as fast as embedded, and durability and
+//! The log, which is the only truth, is stored in a cluster; index, views and caches are in the directory of the
+//! process that owns the database, and can be lost at any time. So queries are as fast as embedded, and durability and
 //! replication are those of the cluster.
 //!
 //! ```no_run
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! Several processes may open the same log, one after the other: whoever opens it takes it over, and writes of the
+//! Several processes may open the same log, one after the other: opening takes the log over, and writes of the
 //! process that had it before fail. The cluster enforces that with conditional writes (Paxos), so clocks don't matter.
 
 mod cluster;

@@ -28,8 +28,7 @@ impl CassandraLog {
     }
 
     fn requests(&self) -> Requests {
-        let epoch = self.epoch.load(Ordering::Acquire);
-        Requests { cluster: self.cluster.clone(), log: self.name.clone(), epoch }
+        Requests::new(&self.cluster, &self.name, self.epoch.load(Ordering::Acquire))
     }
 
     /// Deletes everything, as the owner.

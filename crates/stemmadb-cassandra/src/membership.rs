@@ -4,10 +4,10 @@
 //! dead when they have seen the same beat for the time of a *lease*, by their own clocks; then they may claim what it
 //! owned. A member whose last beat is older than four fifths of a lease does not trust its own claims any more, and
 //! once that has happened it goes on as another member: what it had claimed is lost. So no two members are both sure
-//! that they own a database, as long as their clocks run about equally fast; what they show does not matter.
+//! that they own a database, as long as their clocks run about equally fast. The clocks may show different times.
 //!
-//! That is for reads. Writes don't depend on clocks: opening the log takes it over, and whoever had it before can't
-//! append.
+//! That is for reads. Writes don't depend on clocks: opening the log takes it over, and the process that had it
+//! before can't append.
 
 use std::collections::HashMap;
 use std::io;
@@ -202,7 +202,7 @@ impl State {
     }
 
     fn requests(&self) -> Requests {
-        Requests { cluster: self.cluster.clone(), log: String::new(), epoch: 0 }
+        Requests::new(&self.cluster, "", 0)
     }
 
     fn trusts(&self, beating: &Beating) -> bool {

@@ -44,8 +44,8 @@ pub(crate) type Starts = BTreeMap<i64, i64>;
 
 /// The requests of one owner of a log.
 pub(crate) struct Requests {
-    pub(crate) cluster: Arc<Shared>,
-    pub(crate) log: String,
+    cluster: Arc<Shared>,
+    log: String,
     pub(crate) epoch: i64,
 }
 
@@ -57,6 +57,10 @@ pub(crate) struct SegmentState {
 }
 
 impl Requests {
+    pub(crate) fn new(cluster: &Arc<Shared>, log: &str, epoch: i64) -> Self {
+        Requests { cluster: cluster.clone(), log: log.to_owned(), epoch }
+    }
+
     fn statements(&self) -> &Statements {
         &self.cluster.statements
     }
@@ -243,7 +247,7 @@ impl Requests {
         let mut out = Reassembled::new(offset, length);
         for row in found.rows::<(i64, i64, &[u8])>().map_err(io::Error::other)? {
             let (at, writer, bytes) = row.map_err(io::Error::other)?;
-            // What an owner wrote beyond the length at which the next one took over was never part of the file.
+            // Rows beyond the length at which the next owner took over were never part of the file.
             let next = starts.range(writer + 1..).next();
             if next.is_none_or(|(_, &start)| at < start) {
                 out.add(at as u64, bytes);

@@ -4,7 +4,7 @@
 //! segment of the log has 64 MiB), and each 64 MiB of another file. Rows are never changed, and deleted only as whole
 //! partitions.
 //!
-//! What is conditional is in one partition: the names carry the epoch of the owner, and so does every file that is
+//! A conditional write is in one partition: the names carry the epoch of the owner, and so does every file that is
 //! appended to, with its length. A row of an append counts once the length is beyond it: an append of many rows writes
 //! them first, and becomes valid all at once.
 
@@ -64,7 +64,7 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) async fn prepare(session: &Session) -> Result<Self, PrepareError> {
         let prepare = async |text: &str| session.prepare(text).await;
-        // Reads that must see what a conditional write may have left undecided.
+        // Reads that complete conditional writes whose outcome is still open.
         let serial = async |text: &str| {
             session.prepare(text).await.map(|mut statement| {
                 statement.set_consistency(Consistency::Serial);

@@ -12,12 +12,12 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
-use stemmadb::{Database, DocumentId, Edit, Options, Value, field};
+use stemmadb::{Database, Edit, Options, field};
 use stemmadb_cassandra::{Cluster, ClusterOptions};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use super::{BATCH_COUNT, Bench, SEED};
+use super::{BATCH_COUNT, Bench, SEED, insert_edit};
 use crate::Result;
 use crate::harness::{Contender, Heading, Random, ResultRow, Samples, Stopwatch, Unit, alternate};
 use crate::workload::{Corpus, OF_TEN, Records};
@@ -127,8 +127,7 @@ fn insert_for_a_turn(
         while begun.elapsed() < TURN {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let (id, json) = document(corpus, number);
-            let id = DocumentId::new(format!("{run}-{number}-{id}"))?;
-            database.edit(Edit::Insert { id, body: Value::parse(json.as_bytes())? })?;
+            database.edit(insert_edit(&format!("{run}-{number}-{id}"), json)?)?;
         }
         Ok(())
     };
@@ -204,8 +203,7 @@ fn bulk_inserts(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) -> R
                 break;
             }
             let edit = |(at, (id, json)): (usize, &(&str, &str))| -> Result<Edit> {
-                let id = DocumentId::new(format!("{run}-{}-{id}", count + at))?;
-                Ok(Edit::Insert { id, body: Value::parse(json.as_bytes())? })
+                insert_edit(&format!("{run}-{}-{id}", count + at), json)
             };
             let edits = batch.iter().enumerate().map(edit).collect::<Result<Vec<_>>>()?;
             for outcome in database.bulk(edits)? {
@@ -238,10 +236,7 @@ fn reads(bench: &mut Bench, cluster: &Cluster) -> Result<()> {
     let open_at = |path: &Path| Database::open_with(path, Options::new().log_storage(cluster.log(&log)));
     let (owned, embedded) = (open_at(&path)?, Database::open(bench.scratch.fresh_path("embedded.stemma")?)?);
     for batch in corpus.batches(BATCH_COUNT) {
-        let edit = |(id, json): &(&str, &str)| -> Result<Edit> {
-            Ok(Edit::Insert { id: DocumentId::new(*id)?, body: Value::parse(json.as_bytes())? })
-        };
-        let edits = batch.iter().map(edit).collect::<Result<Vec<_>>>()?;
+        let edits = batch.iter().map(|(id, json)| insert_edit(id, json)).collect::<Result<Vec<_>>>()?;
         for outcome in owned.bulk(edits.clone())?.into_iter().chain(embedded.bulk(edits)?) {
             outcome?;
         }

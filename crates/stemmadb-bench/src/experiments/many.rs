@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stemmadb::{Database, DocumentId, Durability, Edit, Options, Selector, Value, field};
+use stemmadb::{Database, DocumentId, Durability, Options, Selector, field};
 use stemmadb_federation::{Federation, Grouping, VirtualDatabase};
 
-use super::{BATCH_COUNT, Bench, SEED};
+use super::{BATCH_COUNT, Bench, SEED, insert_edit};
 use crate::Result;
 use crate::harness::{Contender, Heading, Random, ResultRow, Samples, Stopwatch, Unit, alternate};
 use crate::server::{Connection, Endpoint, ServerProcess};
@@ -98,10 +98,7 @@ impl Databases {
         let (one, shards) = (open(&path)?, open_shards()?);
         let virtual_database = VirtualDatabase::create(members(&shards), Grouping::ById)?;
         for batch in corpus.batches(BATCH_COUNT) {
-            let edit = |(id, json): &(&str, &str)| -> Result<Edit> {
-                Ok(Edit::Insert { id: DocumentId::new(*id)?, body: Value::parse(json.as_bytes())? })
-            };
-            let edits = batch.iter().map(edit).collect::<Result<Vec<_>>>()?;
+            let edits = batch.iter().map(|(id, json)| insert_edit(id, json)).collect::<Result<Vec<_>>>()?;
             for outcome in one.bulk(edits.clone())?.into_iter().chain(virtual_database.bulk(edits)?) {
                 outcome?;
             }

@@ -27,6 +27,8 @@ mod views;
 
 use std::path::{Path, PathBuf};
 
+use stemmadb::{DocumentId, Edit, Value};
+
 use crate::Result;
 use crate::engine::{Caching, Layout, Stemma};
 use crate::harness::{Clock, Heading, ResultRow, Results, ScratchDirectory, Unit};
@@ -226,6 +228,11 @@ fn all_indexed(synced: bool) -> Layout {
 /// SQLite with indexes on two fields only.
 fn two_indexed(synced: bool) -> Layout {
     Layout { name: "sqlite-2-indexes", indexed: vec![OF_TEN[0], OF_A_THOUSAND[0]], without_rowid: false, synced }
+}
+
+/// The insert of a document whose body is JSON.
+fn insert_edit(id: &str, json: &str) -> Result<Edit> {
+    Ok(Edit::Insert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? })
 }
 
 #[cfg(test)]

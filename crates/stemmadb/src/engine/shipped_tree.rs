@@ -1,5 +1,5 @@
-//! Copies of the tree in the store of the log: whoever takes the log over next begins with the newest one, and replays
-//! only what follows it.
+//! Copies of the tree in the store of the log: the next owner of the log begins with the newest one, and replays only
+//! what follows it.
 //!
 //! The files of a tree never change. A copy has a name for each of them, which says what it contains, and a manifest
 //! with the position of the checkpoint in its name. The names of a copy replace those of the one before all at once.
@@ -16,7 +16,7 @@ use crate::log::LogPosition;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tree::{IdentifiedFile, Tree, TreeExport, manifest_path, run_path};
-use crate::vfs::{StoredVfs, Vfs, create_anew, read_exact_at};
+use crate::vfs::{StoredVfs, Vfs, create_anew, read_exact_at, read_whole};
 use crate::{Error, Result};
 
 /// The directory of the copy.
@@ -147,8 +147,7 @@ pub(super) fn has_all_files(tree: &Tree, vfs: &StoredVfs) -> bool {
 /// Makes the copy at this position the tree, in place of one that was removed.
 pub(super) fn adopt(vfs: &Arc<dyn Vfs>, position: LogPosition) -> io::Result<()> {
     let copy = vfs.open(&format!("{DIRECTORY}/{:016x}{MANIFEST}", position.to_u64()))?;
-    let mut manifest = vec![0; copy.len()? as usize];
-    read_exact_at(&*copy, &mut manifest, 0)?;
+    let manifest = read_whole(&*copy)?;
     vfs.create_dir_all(TREE)?;
     let file = create_anew(&**vfs, &manifest_path(TREE))?;
     file.write_at(&manifest, 0)?;

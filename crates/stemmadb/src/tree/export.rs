@@ -7,7 +7,7 @@ use super::manifest::{self, Manifest, RunList};
 use super::run_file::{self, FileRecord, RunFile};
 use super::version::TreeSnapshot;
 use super::{REBUILD, Tree};
-use crate::vfs::{KeyedVfs, MemoryVfs, Vfs, read_exact_at};
+use crate::vfs::{KeyedVfs, MemoryVfs, Vfs, read_whole};
 use crate::{Error, Result};
 
 /// A state of a tree whose files a copy takes over. Keeps them as long as it exists.
@@ -89,10 +89,7 @@ impl TreeExport {
             Some(keyring) => Arc::new(KeyedVfs::new(memory.clone(), keyring.clone())),
             None => memory.clone(),
         })?;
-        let read = memory.open(&path).and_then(|file| {
-            let mut bytes = vec![0; file.len()? as usize];
-            read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
-        });
+        let read = memory.open(&path).and_then(|file| read_whole(&*file));
         Ok((path.clone(), read.map_err(|error| Error::io(format_args!("read {path}"), error))?))
     }
 }

@@ -30,7 +30,7 @@ use twox_hash::XxHash3_128;
 use super::run_file::FileRecord;
 use super::{FORMAT_VERSION, REBUILD};
 use crate::cipher::{DataKey, Keyring, Place, Purpose, SALT_BYTES, keys_missing, not_encrypted};
-use crate::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::vfs::{Vfs, VfsFile, read_whole};
 use crate::{Error, Result, varint};
 
 /// The name of the manifest within the tree's directory.
@@ -240,11 +240,7 @@ impl Manifest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((manifest, None)),
             Err(error) => return Err(Error::io(format_args!("open {path}"), error)),
         };
-        let read = file.len().and_then(|length| {
-            let mut bytes = vec![0; length as usize];
-            read_exact_at(&*file, &mut bytes, 0).map(|()| bytes)
-        });
-        let bytes = read.map_err(|error| Error::io(format_args!("read {path}"), error))?;
+        let bytes = read_whole(&*file).map_err(|error| Error::io(format_args!("read {path}"), error))?;
         // The tree is derived: one in an older format is computed again.
         if format_version(&bytes).is_some_and(|version| OLDER_VERSIONS.contains(&version)) {
             return Ok((manifest, None));

@@ -184,5 +184,11 @@ pub(crate) fn read_exact_at(file: &dyn VfsFile, buffer: &mut [u8], offset: u64) 
     Ok(())
 }
 
+/// Reads all bytes of a file.
+pub(crate) fn read_whole(file: &dyn VfsFile) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; file.len()? as usize];
+    read_exact_at(file, &mut bytes, 0).map(|()| bytes)
+}
+
 #[cfg(test)]
 mod tests;
