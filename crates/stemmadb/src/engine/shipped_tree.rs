@@ -57,7 +57,7 @@ impl Store {
         }
         let written_bytes = self.parts.log.statistics().written_bytes;
         self.shipping.is_outdated.store(false, Ordering::Relaxed);
-        ship(&self.parts.tree.export(), &*self.parts.vfs)?;
+        ship(&self.parts.tree.export(), &*self.parts.vfs).inspect_err(|_| self.note_outdated_copy())?;
         *self.shipping.shipped_at.lock() = written_bytes;
         Ok(())
     }
