@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::log::CassandraLog;
 use crate::requests::Requests;
-use crate::schema::{Statements, TABLES};
+use crate::schema::{self, Statements};
 
 /// How to reach a cluster.
 #[derive(Debug, Clone)]
@@ -210,17 +210,7 @@ async fn connect(options: ClusterOptions) -> io::Result<(Session, Statements)> {
         builder = builder.address_translator(Arc::new(options.translations.clone()));
     }
     let session = builder.build().await.map_err(io::Error::other)?;
-    let keyspace = &options.keyspace;
-    let create = format!(
-        "CREATE KEYSPACE IF NOT EXISTS {keyspace} \
-         WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {}}}",
-        options.replication
-    );
-    session.query_unpaged(create, ()).await.map_err(io::Error::other)?;
-    session.use_keyspace(keyspace, false).await.map_err(io::Error::other)?;
-    for table in TABLES {
-        session.query_unpaged(table, ()).await.map_err(io::Error::other)?;
-    }
+    schema::create(&session, &options.keyspace, options.replication).await?;
     let statements = Statements::prepare(&session).await.map_err(io::Error::other)?;
     Ok((session, statements))
 }

@@ -8,10 +8,13 @@
 //! appended to, with its length. A row of an append counts once the length is beyond it: an append of many rows writes
 //! them first, and becomes valid all at once.
 
+use std::io;
+
 use scylla::client::session::Session;
 use scylla::errors::PrepareError;
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
+use uuid::Uuid;
 
 /// Bytes of a row at most.
 pub(crate) const ROW_BYTES: u64 = 64 << 10;
@@ -19,18 +22,46 @@ pub(crate) const ROW_BYTES: u64 = 64 << 10;
 /// Bytes of a file in one partition, if it is not appended to.
 pub(crate) const PART_BYTES: u64 = 64 << 20;
 
-/// Creates the tables, in the keyspace that is in use.
-pub(crate) const TABLES: [&str; 5] = [
-    "CREATE TABLE IF NOT EXISTS names (log text, name text, file uuid, bytes bigint, state tinyint, \
-     id uuid static, epoch bigint static, PRIMARY KEY (log, name))",
-    "CREATE TABLE IF NOT EXISTS segments (file uuid, offset bigint, writer bigint, bytes blob, \
-     epoch bigint static, length bigint static, starts map<bigint, bigint> static, \
-     PRIMARY KEY (file, offset, writer))",
-    "CREATE TABLE IF NOT EXISTS contents (file uuid, part int, offset bigint, bytes blob, \
-     PRIMARY KEY ((file, part), offset))",
-    "CREATE TABLE IF NOT EXISTS members (id uuid PRIMARY KEY, address text, beat bigint, lease_ms bigint)",
-    "CREATE TABLE IF NOT EXISTS owners (database text PRIMARY KEY, member uuid, address text)",
+/// The tables: names, and what is in their rows.
+const TABLES: [(&str, &str); 5] = [
+    (
+        "names",
+        "log text, name text, file uuid, bytes bigint, state tinyint, id uuid static, epoch bigint static, \
+         PRIMARY KEY (log, name)",
+    ),
+    (
+        "segments",
+        "file uuid, offset bigint, writer bigint, bytes blob, epoch bigint static, length bigint static, \
+         starts map<bigint, bigint> static, PRIMARY KEY (file, offset, writer)",
+    ),
+    ("contents", "file uuid, part int, offset bigint, bytes blob, PRIMARY KEY ((file, part), offset)"),
+    ("members", "id uuid PRIMARY KEY, address text, beat bigint, lease_ms bigint"),
+    ("owners", "database text PRIMARY KEY, member uuid, address text"),
 ];
+
+/// Creates keyspace and tables if they don't exist, and uses them. Many servers may do so at once.
+pub(crate) async fn create(session: &Session, keyspace: &str, replication: u8) -> io::Result<()> {
+    let statement = format!(
+        "CREATE KEYSPACE IF NOT EXISTS {keyspace} \
+         WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"
+    );
+    session.query_unpaged(statement, ()).await.map_err(io::Error::other)?;
+    // If it existed, it may be so new that not all nodes know it.
+    session.await_schema_agreement().await.map_err(io::Error::other)?;
+    session.use_keyspace(keyspace, false).await.map_err(io::Error::other)?;
+    for (table, rows) in TABLES {
+        // A node that does not know the table yet creates it too. With different ids, those would be two tables, and
+        // the rows of one would be lost.
+        let id = Uuid::new_v5(&SPACE, format!("{keyspace}.{table}").as_bytes());
+        let statement = format!("CREATE TABLE IF NOT EXISTS {table} ({rows}) WITH id = {id}");
+        session.query_unpaged(statement, ()).await.map_err(io::Error::other)?;
+    }
+    session.await_schema_agreement().await.map_err(io::Error::other)?;
+    Ok(())
+}
+
+/// What the ids of tables are derived from.
+const SPACE: Uuid = Uuid::from_u128(0x5a1c_66d4_2f0e_4b7b_9d3e_7361_6e64_6272);
 
 /// The statements, prepared.
 pub(crate) struct Statements {

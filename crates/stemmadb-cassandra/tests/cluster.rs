@@ -53,6 +53,26 @@ fn documents_are_in_the_cluster_and_directories_can_be_lost() {
 }
 
 #[test]
+fn many_may_connect_to_a_new_keyspace_at_once() {
+    let Ok(node) = std::env::var("STEMMA_CASSANDRA") else { return };
+    let (_, port) = node.rsplit_once(':').expect("a port");
+    let keyspace = format!("stemma_{}", &unused_name()[..8]);
+    let connect = |number: usize| {
+        let node = format!("127.0.0.{}:{port}", number % 3 + 1);
+        Cluster::connect(ClusterOptions::new([node], &keyspace)).expect("a cluster")
+    };
+    std::thread::scope(|scope| {
+        let connecting: Vec<_> = (0..6).map(|number| scope.spawn(move || connect(number))).collect();
+        for (number, cluster) in connecting.into_iter().enumerate() {
+            let (cluster, directory) = (cluster.join().unwrap(), TempDir::new().unwrap());
+            let options = Options::new().log_storage(cluster.log(&number.to_string()));
+            Database::open_with(directory.path(), options).unwrap().insert("a", &json!({})).unwrap();
+        }
+    });
+    assert_eq!(connect(0).logs().unwrap().len(), 6, "all of them use the same tables");
+}
+
+#[test]
 fn logs_are_listed_and_deleted() {
     let Some(cluster) = cluster() else { return };
     let (name, directory) = (unused_name(), TempDir::new().unwrap());
