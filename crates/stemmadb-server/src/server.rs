@@ -5,6 +5,7 @@ mod builder;
 mod event_loops;
 mod http2;
 mod mounted;
+mod passed_on;
 mod polled;
 
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use stemmadb::log_storage::ClusterStore;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Handle;
@@ -37,7 +39,7 @@ use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord,
 use crate::auth::{Access, PREFLIGHT, Route, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
-use crate::directory::{Directory, ServedDatabase};
+use crate::directory::{Directory, ServedDatabase, tend_cluster};
 use crate::error::{Failure, Result};
 use crate::federations::Federations;
 use crate::functions::Functions;
@@ -61,6 +63,7 @@ use crate::wire::WireServer;
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
+use passed_on::{Passed, no_longer_owned, pass_on, was_passed_on};
 use polled::PolledStream;
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
@@ -105,6 +108,22 @@ async fn divide_memory(directory: Arc<Directory>, mut stopped: watch::Receiver<b
     }
 }
 
+/// Reads the accounts again when another server of the cluster has changed them.
+async fn reload_changed(state: Arc<ServerState>) {
+    let Some(mut changed) = state.directory.records_changed() else { return };
+    let (state, mut stopped) = (Arc::downgrade(&state), state.stopping.clone());
+    loop {
+        tokio::select! {
+            changed = changed.changed() => if changed.is_err() { return },
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+        let Some(state) = state.upgrade() else { return };
+        if let Err(failure) = blocking(move || state.authenticator.reload(&state.directory)).await {
+            tracing::error!(target: "stemma::database", "reading records of the cluster: {}", failure.reason());
+        }
+    }
+}
+
 impl Server {
     /// Opens the directory and starts to listen.
     ///
@@ -128,11 +147,16 @@ impl Server {
         Self::builder(config).mounted().await
     }
 
-    async fn open(mut config: Config, functions: Functions, listens: bool) -> Result<Self> {
+    async fn open(
+        mut config: Config,
+        functions: Functions,
+        cluster: Option<Arc<dyn ClusterStore>>,
+        listens: bool,
+    ) -> Result<Self> {
         let certificates = if listens { Certificates::prepare(&mut config)? } else { None };
         let opened = config.clone();
         let (directory, settings, authenticator, generated_password) = blocking(move || {
-            let directory = Arc::new(Directory::open(&opened)?);
+            let directory = Arc::new(Directory::open_in(&opened, cluster)?);
             directory.limit_open_files();
             let settings = Arc::new(RuntimeSettings::load(&opened, &*directory)?);
             let (authenticator, generated_password) = load_accounts(&settings, &directory)?;
@@ -184,7 +208,7 @@ impl Server {
         let answers = (config.limits.body_bytes, memory.clone());
         let servers = OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), answers, stopped.clone());
         let servers = Arc::new(servers);
-        let federations = Federations::new(directory.clone(), outbound, ca);
+        let federations = Federations::new(directory.clone(), outbound.clone(), ca);
         let virtual_databases = VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone());
         let tiers = Arc::new(Tiers::new(directory.clone(), stopped.clone()));
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
@@ -203,6 +227,7 @@ impl Server {
             jobs,
             federations: Arc::new(federations),
             servers,
+            outbound,
             virtual_databases: Arc::new(virtual_databases),
             tiers,
             connections: Arc::default(),
@@ -229,6 +254,8 @@ impl Server {
         .await?;
         let virtual_databases = state.virtual_databases.clone();
         tokio::spawn(async move { virtual_databases.continue_moves().await });
+        tokio::spawn(tend_cluster(state.directory.clone(), stopped.clone()));
+        tokio::spawn(reload_changed(state.clone()));
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(tend_tiers(state.tiers.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
@@ -597,11 +624,14 @@ async fn handle_once(
     record: &mut RequestRecord,
 ) -> Result<HttpResponse> {
     let config = state.settings.config();
-    let (parts, body) = request.into_parts();
+    let (mut parts, mut body) = request.into_parts();
     if parts.version == Version::HTTP_11 && !parts.headers.contains_key(HOST) {
         return Err(Failure::bad_request("An HTTP/1.1 request must have a Host header."));
     }
-    check_host(&config, &parts)?;
+    let is_passed_on = was_passed_on(&state, &mut parts)?;
+    if !is_passed_on {
+        check_host(&config, &parts)?;
+    }
     if let Some(answer) = preflight(&config, &parts) {
         return Ok(answer);
     }
@@ -623,6 +653,14 @@ async fn handle_once(
     let route = &endpoint.route;
     record.route = route.path;
     record.is_streamed = endpoint.is_streamed();
+    let mut served_here = None;
+    if let Some(name) = parameters.get("db") {
+        let creates = route.path == "/{db}" && parts.method == Method::PUT;
+        (served_here, body) = match pass_on(&state, &mut parts, name, is_passed_on, creates, body).await? {
+            Passed::Here(served, body) => (served, body),
+            Passed::Answered(answer) => return Ok(answer),
+        };
+    }
     // A request to log in or out may carry an old session, which must not affect it.
     let identity = match (route.path, &parts.method) {
         ("/_session", &Method::POST | &Method::DELETE) => Identity::anonymous(),
@@ -683,6 +721,9 @@ async fn handle_once(
         true => record.cancellation.run(handler).await.unwrap_or_else(|| Err(panicked()))?,
         false => handler.await?,
     };
+    if served_here.is_some_and(|served| !served.is_owned()) {
+        return Err(no_longer_owned(is_passed_on && route.only_reads()));
+    }
     Ok(match cookie {
         Some(cookie) => answer.with(SET_COOKIE, &cookie),
         None => answer,

@@ -182,9 +182,12 @@ pub mod encryption {
     pub use crate::database::{decrypt, encrypt};
 }
 
-/// Stores for the log of a database, for those who implement one.
+/// Stores for the logs of databases, and of clusters of servers, for those who implement one.
 pub mod log_storage {
-    pub use crate::vfs::{Deposed, FileId, FileState, LogStorage, NameChange, StoredFile, StoredLog};
+    pub use crate::vfs::{
+        ClusterRecords, ClusterStore, Deposed, FileId, FileState, LogClaim, LogOwnership, LogStorage, NameChange,
+        RecordChange, StoredFile, StoredLog,
+    };
 }
 
 /// Reading what is left of a damaged database.

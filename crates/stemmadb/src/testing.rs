@@ -14,6 +14,7 @@ use crate::{Blob, Database, Durability, Error, Options, Result};
 
 pub(crate) use log_storage::default_log_storage;
 pub use log_storage::{LOG_STORAGE_VARIABLE, MakeLogStorage, MemoryLogStorage, StorageFault, set_log_storage};
+pub use memory_cluster::{MemoryCluster, MemoryMember};
 
 pub use crate::options::Clock;
 pub use crate::vfs::{Call, Failure, FaultVfs, Random};
@@ -21,6 +22,7 @@ pub use crate::vfs::{Call, Failure, FaultVfs, Random};
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod log_storage;
+mod memory_cluster;
 
 /// The variable of the environment with the key that databases of test builds are encrypted with, if their options set
 /// none: whole test suites run encrypted if it is set.

@@ -29,17 +29,23 @@ impl Administrators {
     /// Loads the administrators. If there is none, creates `admin` with a generated password, which is returned and
     /// stored as a hash. Blocks.
     pub(crate) fn load(config: &Config, directory: &Directory) -> Result<(Self, Option<String>)> {
-        let mut administrators = BTreeMap::new();
-        for (name, value) in directory.records(KIND)? {
-            let credential = Credential::from_user(&value);
-            let credential =
-                credential.ok_or_else(|| Failure::internal("an administrator in the catalog is damaged"))?;
-            administrators.insert(name, AdministratorRecord { credential, is_configured: false });
-        }
+        let mut administrators = stored(directory)?;
         let mut generated = None;
         if let Some(administrator) = &config.administrator {
-            let credential = Credential::new(&administrator.password)?;
+            let known = administrators.get(&administrator.name).map(|known| known.credential.clone());
+            // The servers of a cluster share the hash: a session of one is one of all.
+            let credential = match known.filter(|known| known.matches(&administrator.password)) {
+                Some(known) if directory.is_in_cluster() => known,
+                None if directory.is_in_cluster() => {
+                    store_administrator(directory, &administrator.name, &administrator.password)?
+                }
+                _ => Credential::new(&administrator.password)?,
+            };
             administrators.insert(administrator.name.clone(), AdministratorRecord { credential, is_configured: true });
+        } else if administrators.is_empty() && directory.is_in_cluster() {
+            return Err(Failure::bad_request(
+                "A cluster needs an administrator: give all its servers the same STEMMA_ADMIN_PASSWORD.",
+            ));
         } else if administrators.is_empty() {
             let password = Uuid::new_v4().simple().to_string();
             let credential = store_administrator(directory, "admin", &password)?;
@@ -47,6 +53,18 @@ impl Administrators {
             generated = Some(password);
         }
         Ok((Administrators(RwLock::new(administrators)), generated))
+    }
+
+    /// Reads what other servers of the cluster have changed. Blocks.
+    pub(super) fn reload(&self, directory: &Directory) -> Result<()> {
+        let stored = stored(directory)?;
+        let mut administrators = self.0.write();
+        administrators.retain(|name, known| known.is_configured || stored.contains_key(name));
+        for (name, record) in stored {
+            let is_configured = administrators.get(&name).is_some_and(|known| known.is_configured);
+            administrators.insert(name, AdministratorRecord { is_configured, ..record });
+        }
+        Ok(())
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -100,6 +118,16 @@ impl Administrators {
             _ => Ok(()),
         }
     }
+}
+
+/// The administrators of the catalog.
+fn stored(directory: &Directory) -> Result<BTreeMap<String, AdministratorRecord>> {
+    let records = directory.records(KIND)?.into_iter().map(|(name, value)| {
+        let credential = Credential::from_user(&value);
+        let credential = credential.ok_or_else(|| Failure::internal("an administrator in the catalog is damaged"))?;
+        Ok((name, AdministratorRecord { credential, is_configured: false }))
+    });
+    records.collect()
 }
 
 fn store_administrator(directory: &Directory, name: &str, password: &str) -> Result<Credential> {

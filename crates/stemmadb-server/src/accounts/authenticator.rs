@@ -147,6 +147,13 @@ impl Authenticator {
         })
     }
 
+    /// Reads the administrators, tokens and roles that other servers of the cluster have changed. Blocks.
+    pub(crate) fn reload(&self, directory: &Directory) -> Result<()> {
+        self.administrators.reload(directory)?;
+        self.tokens.reload(directory)?;
+        self.roles.reload(directory)
+    }
+
     /// The API tokens.
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
@@ -229,6 +236,11 @@ impl Authenticator {
             self.passwords.verify(address, name, password, credential, users).await?.ok_or_else(wrong_credentials)?;
         let name = name.to_owned();
         Ok((User { name: Some(name.clone()), roles, how: None }, AuthProof::Password { name, fingerprint }))
+    }
+
+    /// A seal of a text, by which another server of the cluster recognizes that a server of it has written it.
+    pub(crate) fn seal(&self, text: &str) -> String {
+        cookie::seal(&self.secret, text)
     }
 
     /// A `Set-Cookie` header that starts a session of `name`.

@@ -31,6 +31,15 @@ fn mac(secret: &[u8], fingerprint: &str, name: &str, issued: u64) -> Hmac<Sha256
     mac
 }
 
+/// A MAC of a text that is no cookie.
+pub(super) fn seal(secret: &[u8], text: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("an HMAC takes keys of any length");
+    // No cookie's text begins like this.
+    mac.update(b"::sealed:");
+    mac.update(text.as_bytes());
+    BASE64_URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
+}
+
 /// The value of a cookie issued at `issued`, in seconds since 1970.
 pub(super) fn make(secret: &[u8], fingerprint: &str, name: &str, issued: u64) -> String {
     let mut text = format!("{name}:{issued:X}:").into_bytes();

@@ -104,6 +104,13 @@ impl Roles {
         roles.collect::<Result<_>>().map(|roles| Roles(RwLock::new(roles)))
     }
 
+    /// Reads what other servers of the cluster have changed. Blocks.
+    pub(super) fn reload(&self, directory: &Directory) -> Result<()> {
+        let loaded = Self::load(directory)?;
+        *self.0.write() = loaded.0.into_inner();
+        Ok(())
+    }
+
     /// Stores a role, in place of another one of the name. Blocks.
     ///
     /// # Errors

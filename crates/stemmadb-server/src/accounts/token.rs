@@ -131,6 +131,13 @@ impl Tokens {
         tokens.collect::<Result<_>>().map(|tokens| Tokens(RwLock::new(tokens)))
     }
 
+    /// Reads what other servers of the cluster have changed. Blocks.
+    pub(super) fn reload(&self, directory: &Directory) -> Result<()> {
+        let loaded = Self::load(directory)?;
+        *self.0.write() = loaded.0.into_inner();
+        Ok(())
+    }
+
     /// Verifies a token. Returns `None` if it is invalid, expired or revoked.
     pub(super) fn verify(&self, text: &str) -> Option<Arc<Token>> {
         self.verify_at(text, now())

@@ -16,6 +16,7 @@ use crate::federations::Federations;
 use crate::functions::Functions;
 use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
 use crate::metrics::Metrics;
+use crate::outbound::OutboundClient;
 use crate::replicator::{Jobs, Topologies};
 use crate::script::Scripts;
 use crate::servers::OtherServers;
@@ -53,6 +54,8 @@ pub(crate) struct ServerState {
     pub(crate) topologies: Arc<Topologies>,
     pub(crate) federations: Arc<Federations>,
     pub(crate) servers: Arc<OtherServers>,
+    /// Sends requests to other servers.
+    pub(crate) outbound: Arc<OutboundClient>,
     pub(crate) virtual_databases: Arc<VirtualDatabases>,
     pub(crate) tiers: Arc<Tiers>,
     pub(crate) shipping: Arc<Shipping>,

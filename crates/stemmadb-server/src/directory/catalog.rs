@@ -1,17 +1,19 @@
 //! The catalog: a Stemma database that durably stores the list of databases, with a document for each.
 //!
 //! It also has a document for each directory that is being removed, the server's own records (administrators, tokens,
-//! settings), and the server's id in a `_local` document.
+//! settings), and the server's id in a `_local` document. The servers of a cluster share most of these documents.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use stemmadb::{Database, Document, Options, Sequence, Value};
+use stemmadb::log_storage::ClusterStore;
+use stemmadb::{Object, Options, Value};
 use uuid::Uuid;
 
-use super::space::{self, OpenedAt};
+use super::EntrySettings;
+use super::records::{DocumentStore, LocalDocuments, SharedDocuments};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 
@@ -67,9 +69,9 @@ struct DatabaseRecord {
 }
 
 pub(super) struct Catalog {
-    path: PathBuf,
-    options: Options,
-    opened: Mutex<(Database, OpenedAt)>,
+    local: LocalDocuments,
+    /// What the servers of a cluster share.
+    shared: Option<SharedDocuments>,
     server_id: String,
 }
 
@@ -129,6 +131,15 @@ impl CatalogEntry {
         }
     }
 
+    pub(super) fn settings(&self) -> EntrySettings {
+        EntrySettings { security: self.security.clone(), revs_limit: self.revs_limit }
+    }
+
+    /// The name of its log in the store of a cluster. A database that is created again has another one.
+    pub(super) fn log(&self) -> String {
+        format!("{}/{}", self.name, self.instance_id)
+    }
+
     fn to_record(&self) -> Result<DatabaseRecord> {
         Ok(DatabaseRecord {
             directory: self.directory.clone(),
@@ -146,92 +157,98 @@ impl CatalogEntry {
     }
 }
 
-const SERVER_RECORD: &str = "_local/server";
-/// The prefixes of the ids of databases, and of directories that are being removed.
+const SERVER_RECORD: &str = "server";
+/// The prefixes of the ids of databases, and of what is being removed: directories, or logs of a cluster.
 const DATABASE_PREFIX: &str = "database:";
 const REMOVAL_PREFIX: &str = "removal:";
 
+/// The kinds of documents that every server of a cluster has for itself. All others are shared.
+const OWN_KINDS: [&str; 5] = ["setting", "federation", "topology", "tier", "backup"];
+
 impl Catalog {
-    /// `options`: how all databases of the server are opened.
-    pub(super) fn open(path: &Path, options: &Options) -> Result<Self> {
-        let database = space::open(path, options)?;
-        let stored = database.local_documents().get(SERVER_RECORD)?;
-        let stored = stored.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
-        let server_id = match stored {
-            Some(id) => id.to_owned(),
-            None => {
-                let id = Uuid::new_v4().simple().to_string();
-                database.local_documents().put(SERVER_RECORD, None, &serde_json::json!({ "id": id }))?;
-                id
-            }
-        };
-        Ok(Catalog {
-            path: path.to_owned(),
-            options: options.clone(),
-            opened: Mutex::new((database, OpenedAt::now())),
-            server_id,
-        })
+    /// `options`: how all databases of the server are opened. `cluster`: the store of the cluster, if it is in one.
+    ///
+    /// # Errors
+    /// 503 if the documents can't be read; 400 if a server of a cluster has databases of its own.
+    pub(super) fn open(path: &Path, options: &Options, cluster: Option<Arc<dyn ClusterStore>>) -> Result<Self> {
+        let local = LocalDocuments::open(path, options)?;
+        let is_database = |(id, _): &(String, Value)| id.starts_with(DATABASE_PREFIX);
+        if cluster.is_some() && local.all()?.iter().any(is_database) {
+            return Err(Failure::bad_request(
+                "The directory has databases of a server without a cluster: give a server of a cluster an empty one, \
+                 and replicate the databases to it.",
+            ));
+        }
+        let shared = cluster.map(SharedDocuments::open).transpose()?;
+        let mut catalog = Catalog { local, shared, server_id: String::new() };
+        let made = || Ok(serde_json::json!({"id": Uuid::new_v4().simple().to_string()}));
+        let (record, _) = catalog.get_or_create_local(SERVER_RECORD, made)?;
+        let id = record.get("id").and_then(Value::as_str);
+        catalog.server_id =
+            id.ok_or_else(|| Failure::internal("the server's id in the catalog is damaged"))?.to_owned();
+        Ok(catalog)
     }
 
-    /// The open database; opened again if the disk was full and has space again.
-    fn database(&self) -> Database {
-        let mut opened = self.opened.lock();
-        let is_stopped = !opened.0.maintenance().takes_writes();
-        if is_stopped && opened.1.is_long_ago() && space::has_space(&self.path) {
-            self.reopen(&mut opened);
+    /// Where the document `id` is.
+    fn store_of(&self, id: &str) -> &dyn DocumentStore {
+        let is_own = id.split_once(':').is_some_and(|(kind, _)| OWN_KINDS.contains(&kind));
+        match &self.shared {
+            Some(shared) if !is_own => shared,
+            _ => &self.local,
         }
-        opened.0.clone()
     }
 
-    fn reopen(&self, opened: &mut (Database, OpenedAt)) {
-        // The caller's operation fails too if this does.
-        opened.0.clone().close().ok();
-        if let Ok(again) = space::open(&self.path, &self.options) {
-            *opened = (again, OpenedAt::now());
-        }
+    /// Reads what other servers of the cluster have changed. Returns the version of what they share, if there is any.
+    pub(super) fn refresh(&self) -> Result<Option<Uuid>> {
+        self.shared.as_ref().map_or(Ok(None), SharedDocuments::refresh)
     }
 
     /// Opens the database again now if a write has failed: some space was freed.
     pub(super) fn recover(&self) {
-        let mut opened = self.opened.lock();
-        if !opened.0.maintenance().takes_writes() {
-            self.reopen(&mut opened);
-        }
+        self.local.recover();
     }
 
     /// As if the disk had been full when the catalog was opened.
     #[cfg(test)]
     pub(super) fn fail_writes(&self) {
-        let mut opened = self.opened.lock();
-        opened.0.clone().close().unwrap();
-        let read_only = self.options.clone().create(false).read_only(true);
-        *opened = (Database::open_with(&self.path, read_only).unwrap(), OpenedAt::now());
+        self.local.fail_writes();
     }
 
     /// Whether the disk is not full.
     pub(super) fn takes_writes(&self) -> bool {
-        self.opened.lock().0.maintenance().takes_writes()
+        self.local.takes_writes()
     }
 
     /// Closes the database. Later operations fail.
     pub(super) fn close(&self) {
-        if let Err(error) = self.database().close() {
+        if let Err(error) = self.local.database().close() {
             tracing::error!(target: "stemma::database", "closing the catalog: {error}");
         }
     }
 
-    /// Returns the `_local` record `name`, and whether `make` has just created it.
+    /// Returns the record `name`, which is no document that replicates, and whether `make` has just created it.
     pub(super) fn get_or_create_local(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<serde_json::Value>,
+        make: impl Fn() -> Result<serde_json::Value>,
     ) -> Result<(Value, bool)> {
+        if let Some(shared) = &self.shared {
+            let id = format!("local:{name}");
+            let made = Value::from_serialize(&make()?)?;
+            shared.update(&|lookup| {
+                Ok(if lookup(&id)?.is_some() { Vec::new() } else { vec![(id.clone(), Some(made.clone()))] })
+            })?;
+            let stored = shared.get(&id)?.unwrap_or_default();
+            let is_new = stored == made;
+            return Ok((stored, is_new));
+        }
         let id = format!("_local/{name}");
-        if let Some((_, value)) = self.database().local_documents().get(&id)? {
+        let database = self.local.database();
+        if let Some((_, value)) = database.local_documents().get(&id)? {
             return Ok((value, false));
         }
         let made = make()?;
-        self.database().local_documents().put(&id, None, &made)?;
+        database.local_documents().put(&id, None, &made)?;
         Ok((Value::from_serialize(&made)?, true))
     }
 
@@ -241,9 +258,9 @@ impl Catalog {
 
     pub(super) fn entries(&self) -> Result<Vec<CatalogEntry>> {
         let mut entries = Vec::new();
-        for document in self.documents()? {
-            let Some(name) = document.id().as_str().strip_prefix(DATABASE_PREFIX) else { continue };
-            let record: DatabaseRecord = document.to()?;
+        for (id, value) in self.store_of(DATABASE_PREFIX).all()? {
+            let Some(name) = id.strip_prefix(DATABASE_PREFIX) else { continue };
+            let record: DatabaseRecord = value.deserialize_into()?;
             let security = Security::parse(Value::from_serialize(&record.security)?)?;
             entries.push(CatalogEntry {
                 name: name.to_owned(),
@@ -264,54 +281,66 @@ impl Catalog {
         Ok(entries)
     }
 
-    fn documents(&self) -> Result<Vec<Document>> {
-        let changes = self.database().changes(Sequence::ZERO)?.documents(true).run();
-        let documents = changes.filter_map(|change| change.map(|change| change.document).transpose());
-        let documents: Vec<_> = documents.collect::<Result<_, _>>()?;
-        Ok(documents.into_iter().filter(|document| !document.is_deleted()).collect())
-    }
-
+    /// Adds a database.
+    ///
+    /// # Errors
+    /// 412 if there is one of its name.
     pub(super) fn add(&self, entry: &CatalogEntry) -> Result<()> {
-        self.database().insert(&database_id(&entry.name), &entry.to_record()?)?;
-        Ok(())
+        let (id, record) = (database_id(&entry.name), Value::from_serialize(&entry.to_record()?)?);
+        self.store_of(&id).update(&|lookup| match lookup(&id)? {
+            None => Ok(vec![(id.clone(), Some(record.clone()))]),
+            Some(known) if known == record => Ok(Vec::new()),
+            Some(_) => Err(super::already_exists()),
+        })
     }
 
-    /// Removes a database and records that its directory must be removed.
+    /// Removes a database and records what must be removed with it, its directory or its log.
     pub(super) fn remove(&self, entry: &CatalogEntry) -> Result<()> {
-        let id = database_id(&entry.name);
-        self.database().write(|transaction| {
-            if let Some(document) = transaction.get(&id)? {
-                transaction.delete(&id, document.revision())?;
-            }
-            transaction.upsert(&format!("{REMOVAL_PREFIX}{}", entry.directory), &serde_json::json!({}))
-        })?;
-        Ok(())
+        let (id, removal) = (database_id(&entry.name), self.removal_id(entry));
+        self.store_of(&id).update(&|lookup| {
+            let known = lookup(&id)?.map(|known| known.deserialize_into::<DatabaseRecord>()).transpose()?;
+            let is_same = known.is_none_or(|known| known.directory == entry.directory);
+            let database = is_same.then(|| (id.clone(), None));
+            Ok(database.into_iter().chain([(removal.clone(), Some(Value::Object(Object::new())))]).collect())
+        })
+    }
+
+    fn removal_id(&self, entry: &CatalogEntry) -> String {
+        match self.shared {
+            Some(_) => format!("{REMOVAL_PREFIX}{}", entry.log()),
+            None => format!("{REMOVAL_PREFIX}{}", entry.directory),
+        }
     }
 
     /// Whether a directory is recorded as being removed.
     pub(super) fn is_being_removed(&self, directory: &str) -> Result<bool> {
-        Ok(self.database().get(&format!("{REMOVAL_PREFIX}{directory}"))?.is_some())
+        Ok(self.local.get(&format!("{REMOVAL_PREFIX}{directory}"))?.is_some())
     }
 
-    /// The directories that must be removed.
+    /// The directories that must be removed; in a cluster, the logs.
     pub(super) fn removals(&self) -> Result<Vec<String>> {
-        let documents = self.documents()?;
-        let removals = documents.iter().filter_map(|document| document.id().as_str().strip_prefix(REMOVAL_PREFIX));
+        let documents = self.store_of(REMOVAL_PREFIX).all()?;
+        let removals = documents.iter().filter_map(|(id, _)| id.strip_prefix(REMOVAL_PREFIX));
         Ok(removals.map(str::to_owned).collect())
     }
 
-    /// Records that `directory` was removed.
-    pub(super) fn removed(&self, directory: &str) -> Result<()> {
-        let id = format!("{REMOVAL_PREFIX}{directory}");
-        if let Some(document) = self.database().get(&id)? {
-            self.database().delete(&id, document.revision())?;
-        }
-        Ok(())
+    /// Records that what a database had was removed.
+    pub(super) fn removed(&self, entry: &CatalogEntry) -> Result<()> {
+        self.forget(self.removal_id(entry))
+    }
+
+    /// Records that a directory, or the log of a cluster, was removed.
+    pub(super) fn completed(&self, removal: &str) -> Result<()> {
+        self.forget(format!("{REMOVAL_PREFIX}{removal}"))
+    }
+
+    fn forget(&self, id: String) -> Result<()> {
+        self.store_of(&id).update(&|lookup| Ok(lookup(&id)?.map(|_| (id.clone(), None)).into_iter().collect()))
     }
 
     pub(super) fn set_security(&self, name: &str, security: &Security) -> Result<()> {
-        let security = security.value().deserialize_into()?;
-        self.change(name, |record| record.security = security)
+        let security: serde_json::Value = security.value().deserialize_into()?;
+        self.change(name, |record| record.security = security.clone())
     }
 
     pub(super) fn set_revs_limit(&self, name: &str, revs_limit: usize) -> Result<()> {
@@ -320,36 +349,29 @@ impl Catalog {
 
     /// The names and values of all records of a kind.
     pub(super) fn records(&self, kind: &str) -> Result<Vec<(String, Value)>> {
-        let mut records = Vec::new();
-        for document in self.documents()? {
-            let name = document.id().as_str().strip_prefix(kind).and_then(|rest| rest.strip_prefix(':'));
-            if let Some(name) = name {
-                records.push((name.to_owned(), document.value()?));
-            }
-        }
-        Ok(records)
+        let of_kind = |(id, value): (String, Value)| {
+            let name = id.strip_prefix(kind).and_then(|rest| rest.strip_prefix(':'))?;
+            Some((name.to_owned(), value))
+        };
+        Ok(self.store_of(&format!("{kind}:")).all()?.into_iter().filter_map(of_kind).collect())
     }
 
     pub(super) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
-        self.database().upsert(&format!("{kind}:{name}"), value)?;
-        Ok(())
+        let (id, value) = (format!("{kind}:{name}"), Value::from_serialize(value)?);
+        self.store_of(&id).update(&|_| Ok(vec![(id.clone(), Some(value.clone()))]))
     }
 
     pub(super) fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
-        let id = format!("{kind}:{name}");
-        if let Some(document) = self.database().get(&id)? {
-            self.database().delete(&id, document.revision())?;
-        }
-        Ok(())
+        self.forget(format!("{kind}:{name}"))
     }
 
-    fn change(&self, name: &str, change: impl FnOnce(&mut DatabaseRecord)) -> Result<()> {
+    fn change(&self, name: &str, change: impl Fn(&mut DatabaseRecord)) -> Result<()> {
         let id = database_id(name);
-        let document = self.database().get(&id)?.ok_or_else(Failure::no_database)?;
-        let mut record: DatabaseRecord = document.to()?;
-        change(&mut record);
-        self.database().replace(&id, document.revision(), &record)?;
-        Ok(())
+        self.store_of(&id).update(&|lookup| {
+            let mut record: DatabaseRecord = lookup(&id)?.ok_or_else(Failure::no_database)?.deserialize_into()?;
+            change(&mut record);
+            Ok(vec![(id.clone(), Some(Value::from_serialize(&record)?))])
+        })
     }
 }
 

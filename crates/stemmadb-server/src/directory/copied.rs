@@ -18,22 +18,26 @@ impl Directory {
     /// # Errors
     /// 503 if the directory can't be read or the catalog can't be written.
     pub(crate) async fn list(self: &Arc<Self>) -> Result<Vec<String>> {
-        if self.may_have_changed() {
+        if self.may_have_changed() || self.cluster.is_some() {
             let this = self.clone();
-            blocking(move || this.search_if_changed()).await?;
+            blocking(move || {
+                this.refresh()?;
+                this.search_if_changed()
+            })
+            .await?;
         }
         Ok(self.names())
     }
 
     /// Whether there is a directory that a database of this name would have. Costs one system call.
     pub(super) fn may_be_copied(&self, name: &str) -> bool {
-        self.path.join(file_name::plain_directory(name)).exists()
+        self.cluster.is_none() && self.path.join(file_name::plain_directory(name)).exists()
     }
 
     /// Whether the directory may have changed since it was last searched. Costs one system call.
     pub(super) fn may_have_changed(&self) -> bool {
         let searched = *self.searched.lock();
-        searched.is_none() || searched != self.modified()
+        self.cluster.is_none() && (searched.is_none() || searched != self.modified())
     }
 
     fn modified(&self) -> Option<SystemTime> {

@@ -23,10 +23,15 @@ const NUMBERED_DEVICES: [&str; 2] = ["com", "lpt"];
 /// another one.
 pub(super) fn directory_of(name: &str, is_free: impl Fn(&str) -> bool) -> String {
     let (encoded, plain) = (encode(name), plain_directory(name));
-    if encoded.len() <= ENCODED_BYTES_MAX && is_free(&plain) {
-        return plain;
+    match encoded.len() <= ENCODED_BYTES_MAX && is_free(&plain) {
+        true => plain,
+        false => unique_directory(name),
     }
-    let short: String = encoded.chars().take(ENCODED_BYTES_MAX).collect();
+}
+
+/// A directory of the database `name` that no other one has.
+pub(super) fn unique_directory(name: &str) -> String {
+    let short: String = encode(name).chars().take(ENCODED_BYTES_MAX).collect();
     let id = Uuid::new_v4().simple().to_string();
     format!("{short}.{}.{EXTENSION}", &id[..8])
 }

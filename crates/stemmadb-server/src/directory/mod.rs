@@ -16,7 +16,9 @@ mod file_name;
 mod memory;
 mod name;
 mod opened;
+mod records;
 mod served;
+mod shared;
 mod space;
 mod updates;
 mod whole;
@@ -31,6 +33,7 @@ use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use stemmadb::backup::RestoreOptions;
 use stemmadb::encryption::EncryptionKey;
+use stemmadb::log_storage::ClusterStore;
 use stemmadb::open_files::OpenFileLimit;
 use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
@@ -43,12 +46,14 @@ use crate::http::blocking;
 use crate::settings::SettingStore;
 use catalog::{Catalog, CatalogEntry};
 use memory::MemoryShare;
+use shared::{SharedDirectory, SlotPlace};
 use space::Reserve;
 
 pub(crate) use catalog::DatabaseKind;
 pub use descriptors::raise_descriptor_limit;
 pub(crate) use name::check_plain_name;
 pub(crate) use served::{ServedDatabase, check_message_bytes};
+pub(crate) use shared::{Place, tend_cluster};
 pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 pub(crate) use whole::{WHOLE_DOCUMENT, WholeDatabase};
 
@@ -61,6 +66,8 @@ pub(crate) struct Directory {
     /// The memory for all open databases.
     budget: MemoryShare,
     catalog: Catalog,
+    /// What the server shares with the other servers of its cluster, if it is in one.
+    cluster: Option<SharedDirectory>,
     slots: RwLock<BTreeMap<String, Arc<DatabaseSlot>>>,
     /// The slots with an open database, and some whose database was just closed.
     open_slots: Mutex<Vec<Arc<DatabaseSlot>>>,
@@ -97,12 +104,23 @@ pub(crate) struct NewDatabase {
 
 /// A database's catalog entry, and the open database once it was used.
 struct DatabaseSlot {
+    /// What never changes of it is as it is in the catalog; the rest is in `settings`.
     entry: CatalogEntry,
+    settings: Mutex<EntrySettings>,
     /// The index policy of a database that was created by this process. It is stored with the database.
     index_policy: Option<IndexPolicy>,
     opened: Mutex<Option<Arc<ServedDatabase>>>,
     /// The value of [`Directory::use_count`] at the last use.
     last_use: AtomicU64,
+    /// Where it is, if the server is in a cluster.
+    place: SlotPlace,
+}
+
+/// What of a catalog entry can be changed.
+#[derive(Debug, Clone, PartialEq)]
+struct EntrySettings {
+    security: Security,
+    revs_limit: Option<usize>,
 }
 
 impl DatabaseSlot {
@@ -111,24 +129,42 @@ impl DatabaseSlot {
     }
 
     fn with_policy(entry: CatalogEntry, index_policy: Option<IndexPolicy>) -> Arc<Self> {
-        Arc::new(DatabaseSlot { entry, index_policy, opened: Mutex::new(None), last_use: AtomicU64::new(0) })
+        let settings = Mutex::new(entry.settings());
+        let (opened, last_use) = (Mutex::new(None), AtomicU64::new(0));
+        Arc::new(DatabaseSlot { entry, settings, index_policy, opened, last_use, place: SlotPlace::default() })
+    }
+
+    /// The entry as it is now.
+    fn current_entry(&self) -> CatalogEntry {
+        let EntrySettings { security, revs_limit } = self.settings.lock().clone();
+        CatalogEntry { security, revs_limit, ..self.entry.clone() }
     }
 }
 
 impl Directory {
+    /// As [`Directory::open_in`], without a cluster.
+    #[cfg(test)]
+    fn open(config: &Config) -> Result<Self> {
+        Self::open_in(config, None)
+    }
+
     /// Opens the directory, or creates it. Adds databases that were copied into it by hand (`name.stemma`) to the
-    /// catalog. Blocks.
+    /// catalog; but as a member of a cluster, its databases are those of the cluster. Blocks.
     ///
     /// # Errors
-    /// 503 if the directory can't be read or written, or another server has it open.
-    pub(crate) fn open(config: &Config) -> Result<Self> {
+    /// 503 if the directory can't be read or written, another server has it open, or the cluster does not answer; 400
+    /// if a member of a cluster has databases of its own.
+    pub(crate) fn open_in(config: &Config, cluster: Option<Arc<dyn ClusterStore>>) -> Result<Self> {
         let path = config.directory.clone();
         std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
         let key = config.key_file.as_ref().map(EncryptionKey::from_file);
         let options = key.iter().fold(Options::new(), |options, key| options.encryption(key.clone()));
-        let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY), &options)?;
+        let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY), &options, cluster.clone())?;
         let entries = catalog.entries()?;
-        complete_removals(&path, &catalog, &entries)?;
+        match &cluster {
+            Some(_) => shared::remove_others(&path, &entries)?,
+            None => complete_removals(&path, &catalog, &entries)?,
+        }
         let unfinished = path.join(UNFINISHED_DIRECTORY);
         remove(&unfinished).map_err(|error| io_failure("remove", &unfinished, &error))?;
         let slots = entries.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
@@ -149,8 +185,12 @@ impl Directory {
             forgotten: Mutex::default(),
             changed: watch::channel(0).0,
             updates: Arc::new(DatabaseUpdates::new()),
+            cluster: cluster.map(SharedDirectory::new),
             path,
         };
+        if directory.cluster.is_some() {
+            return Ok(directory);
+        }
         directory.search()?;
         if let Err(failure) = directory.remove_orphans() {
             // On a full disk; the next start removes them.
@@ -168,7 +208,7 @@ impl Directory {
     pub(crate) fn get_or_create_local(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<serde_json::Value>,
+        make: impl Fn() -> Result<serde_json::Value>,
     ) -> Result<(stemmadb::Value, bool)> {
         self.catalog.get_or_create_local(name, make)
     }
@@ -267,9 +307,10 @@ impl Directory {
             if this.may_be_copied(&name) {
                 this.search_if_changed()?;
             }
+            this.refresh()?;
             this.complete_forgetting();
             let slot = this.add(&name, new)?;
-            if let Err(failure) = this.open_blocking(&slot, Purpose::Any) {
+            if let Err(failure) = this.open_blocking(&slot, Purpose::Claim) {
                 this.abandon(&slot);
                 return Err(failure);
             }
@@ -300,6 +341,12 @@ impl Directory {
         }
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
+            if this.cluster.is_some() {
+                return Err(Failure::not_implemented(
+                    "A server of a cluster can't restore or branch a database: do it on a server without a cluster, \
+                     and replicate the result.",
+                ));
+            }
             let unfinished = this.unfinished()?;
             let filled = fill(unfinished.path())?;
             let slot = this.add(&name, new)?;
@@ -347,6 +394,9 @@ impl Directory {
 
     /// Adds a new database to the catalog. It must be opened next.
     fn add(&self, name: &str, new: NewDatabase) -> Result<Arc<DatabaseSlot>> {
+        if self.cluster.is_some() {
+            return self.add_shared(name, new);
+        }
         let mut slots = self.slots.write();
         if slots.contains_key(name) {
             return Err(already_exists());
@@ -368,6 +418,22 @@ impl Directory {
         Ok(slot)
     }
 
+    /// Adds a new database to the catalog of the cluster. No lock is held while the cluster is asked.
+    fn add_shared(&self, name: &str, new: NewDatabase) -> Result<Arc<DatabaseSlot>> {
+        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
+        if is_in_memory {
+            return Err(Failure::not_implemented("A cluster has no databases in memory: leave `memory` out."));
+        }
+        let directory = file_name::unique_directory(name);
+        let entry = CatalogEntry { is_partitioned, kind, ..CatalogEntry::new(name, directory) };
+        self.catalog.add(&entry)?;
+        let slot = DatabaseSlot::with_policy(entry, index_policy);
+        self.note_use(&slot);
+        // In place of one without the policy, which was found in the catalog just now.
+        self.slots.write().insert(name.to_owned(), slot.clone());
+        Ok(slot)
+    }
+
     /// Removes a database that could not be created. On a full disk, it is removed from the catalog later.
     fn abandon(&self, slot: &DatabaseSlot) {
         self.slots.write().remove(&slot.entry.name);
@@ -376,14 +442,25 @@ impl Directory {
         }
         let removed = self.remove_files(&slot.entry);
         let removed = self.catalog.remove(&slot.entry).and(removed);
-        if removed.and_then(|()| self.catalog.removed(&slot.entry.directory)).is_err() {
+        if removed.and_then(|()| self.catalog.removed(&slot.entry)).is_err() {
             self.forgotten.lock().push(slot.entry.clone());
         }
     }
 
-    /// Removes the directory of a database.
+    /// The directory of a database.
+    fn location(&self, entry: &CatalogEntry) -> PathBuf {
+        match self.cluster {
+            Some(_) => self.path.join(shared::COPIES).join(&entry.directory),
+            None => self.path.join(&entry.directory),
+        }
+    }
+
+    /// Removes the directory of a database, and its log in the cluster.
     fn remove_files(&self, entry: &CatalogEntry) -> Result<()> {
-        let path = self.path.join(&entry.directory);
+        let path = self.location(entry);
+        if let Some(cluster) = &self.cluster {
+            cluster.remove_log(&entry.log())?;
+        }
         self.with_descriptors(|| remove(&path)).map_err(|error| io_failure("remove", &path, &error))
     }
 
@@ -393,7 +470,7 @@ impl Directory {
         forgotten.retain(|entry| {
             // Another one may have its name by now.
             let is_in_use = self.contains(&entry.name);
-            !is_in_use && self.catalog.remove(entry).and_then(|()| self.catalog.removed(&entry.directory)).is_err()
+            !is_in_use && self.catalog.remove(entry).and_then(|()| self.catalog.removed(entry)).is_err()
         });
     }
 
@@ -450,12 +527,15 @@ impl Directory {
 
     /// Removes a database from the catalog, closes it, and removes its directory.
     fn forget(&self, slot: &DatabaseSlot) -> Result<()> {
+        if self.cluster.is_some() {
+            // No lock is held while the cluster is asked.
+            self.catalog.remove(&slot.entry)?;
+        }
         let mut slots = self.slots.write();
-        let is_listed = slots.get(&slot.entry.name).is_some_and(|listed| std::ptr::eq(&**listed, slot));
-        if !is_listed {
+        if !is_listed(&slots, slot) {
             return Err(Failure::no_database());
         }
-        if !slot.entry.is_in_memory {
+        if !slot.entry.is_in_memory && self.cluster.is_none() {
             self.remove_from_catalog(&slot.entry)?;
         }
         slots.remove(&slot.entry.name);
@@ -467,7 +547,7 @@ impl Directory {
             return Ok(());
         }
         self.remove_files(&slot.entry)?;
-        self.catalog.removed(&slot.entry.directory)
+        self.catalog.removed(&slot.entry)
     }
 
     /// Removes an entry from the catalog, on a full disk with the reserve: removing a database frees space.
@@ -493,6 +573,9 @@ impl Directory {
             if !served.is_in_memory() {
                 this.catalog.set_security(&name, &security)?;
             }
+            if let Ok(slot) = this.slot(&name) {
+                slot.settings.lock().security = security.clone();
+            }
             served.set_security(security);
             Ok(())
         })
@@ -510,6 +593,9 @@ impl Directory {
             if !served.is_in_memory() {
                 this.catalog.set_revs_limit(served.name(), revs_limit)?;
             }
+            if let Ok(slot) = this.slot(served.name()) {
+                slot.settings.lock().revs_limit = Some(revs_limit);
+            }
             served.database().maintenance().set_revs_limit(revs_limit);
             Ok(())
         })
@@ -524,6 +610,9 @@ impl Directory {
             }
         }
         self.catalog.close();
+        if let Some(cluster) = &self.cluster {
+            cluster.leave();
+        }
     }
 }
 
@@ -544,10 +633,17 @@ impl SettingStore for Directory {
     }
 }
 
+/// Whether a slot is the one of its name.
+fn is_listed(slots: &BTreeMap<String, Arc<DatabaseSlot>>, slot: &DatabaseSlot) -> bool {
+    slots.get(&slot.entry.name).is_some_and(|listed| std::ptr::eq(&**listed, slot))
+}
+
 /// The purpose for which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Any,
+    /// Requests that come to this server, whichever server of a cluster should have it.
+    Claim,
     /// A deletion or a compaction, which may use the reserve on a full disk.
     FreeSpace,
 }
@@ -584,7 +680,7 @@ fn complete_removals(path: &Path, catalog: &Catalog, entries: &[CatalogEntry]) -
         }
         // On a full disk, the next start records it.
         if catalog.takes_writes() {
-            catalog.removed(&removed)?;
+            catalog.completed(&removed)?;
         }
     }
     Ok(())

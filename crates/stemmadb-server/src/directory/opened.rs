@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stemmadb::log_storage::LogOwnership;
 use stemmadb::open_files::open_file_count;
 
 use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, name as database_name, space};
@@ -48,7 +49,7 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn open_part(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
-        self.open_found(self.find(name).await?, Purpose::Any).await
+        self.open_found(self.find(name).await?, Purpose::Claim).await
     }
 
     async fn open_for(self: &Arc<Self>, name: &str, purpose: Purpose) -> Result<Arc<ServedDatabase>> {
@@ -61,10 +62,15 @@ impl Directory {
         match self.slot(name) {
             Ok(slot) => Ok(slot),
             // It may have been copied into the directory. Names that can't be those of databases are no paths either.
-            Err(missing) if database_name::check(name).is_err() || !self.may_be_copied(name) => Err(missing),
+            Err(missing) if database_name::check(name).is_err() => Err(missing),
+            Err(missing) if self.cluster.is_none() && !self.may_be_copied(name) => Err(missing),
             Err(_) => {
                 let this = self.clone();
-                blocking(move || this.search_if_changed()).await?;
+                blocking(move || {
+                    this.refresh()?;
+                    this.search_if_changed()
+                })
+                .await?;
                 self.slot(name)
             }
         }
@@ -98,7 +104,10 @@ impl Directory {
 
     /// Whether an open database need not be opened again: it takes writes, or would not after that either.
     fn is_usable(&self, served: &ServedDatabase, purpose: Purpose) -> bool {
-        served.takes_writes() || !served.may_be_reopened() || purpose == Purpose::Any && !space::has_space(&self.path)
+        served.is_owned()
+            && (served.takes_writes()
+                || !served.may_be_reopened()
+                || purpose != Purpose::FreeSpace && !space::has_space(&self.path))
     }
 
     pub(super) fn open_blocking(&self, slot: &Arc<DatabaseSlot>, purpose: Purpose) -> Result<Arc<ServedDatabase>> {
@@ -114,10 +123,19 @@ impl Directory {
             None => {}
         }
         *opened = None;
-        if !self.contains(&slot.entry.name) {
+        let ownership = match &self.cluster {
+            None => None,
+            Some(cluster) => {
+                let ownership = cluster.claim(slot, purpose == Purpose::Claim)?;
+                // What the former owner has changed.
+                self.refresh()?;
+                Some(ownership)
+            }
+        };
+        if !super::is_listed(&self.slots.read(), slot) {
             return Err(Failure::no_database());
         }
-        let served = self.open_slot(slot)?;
+        let served = self.open_slot(slot, ownership)?;
         served.database().maintenance().set_deletions_only(self.reserve.is_released());
         let served = opened.insert(Arc::new(served)).clone();
         drop(opened);
@@ -130,14 +148,19 @@ impl Directory {
         Ok(served)
     }
 
-    fn open_slot(&self, slot: &DatabaseSlot) -> stemmadb::Result<ServedDatabase> {
+    fn open_slot(
+        &self,
+        slot: &DatabaseSlot,
+        ownership: Option<Arc<dyn LogOwnership>>,
+    ) -> stemmadb::Result<ServedDatabase> {
         let count = self.open_slots.lock().len();
         let (share, _) = self.budget.divide(count + 1, 0);
         let options = match &slot.index_policy {
             Some(policy) => self.options.clone().index(policy.clone()),
             None => self.options.clone(),
         };
-        ServedDatabase::open(&slot.entry, &self.path, options, share, &self.updates)
+        let (entry, updates) = (slot.current_entry(), &self.updates);
+        ServedDatabase::open(&entry, &self.location(&entry), options, share, updates, ownership)
     }
 
     /// The open databases. One that is being opened or closed is skipped.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use md5::{Digest as _, Md5};
 use parking_lot::{Mutex, RwLock};
+use stemmadb::log_storage::LogOwnership;
 use stemmadb::past::At;
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
 use tokio::sync::watch;
@@ -32,6 +33,8 @@ pub(crate) struct ServedDatabase {
     is_partitioned: bool,
     is_shard: bool,
     database: Database,
+    /// The right to serve it, if the server is in a cluster.
+    ownership: Option<Arc<dyn LogOwnership>>,
     security: RwLock<Arc<Security>>,
     whole: WholeSlot,
     /// The computed MD5 of files that were stored without one, by other means than HTTP.
@@ -78,21 +81,27 @@ impl ServedDatabase {
     /// Those of the library.
     pub(super) fn open(
         entry: &CatalogEntry,
-        directory: &Path,
+        path: &Path,
         options: Options,
         share: MemoryShare,
         updates: &Arc<DatabaseUpdates>,
+        ownership: Option<Arc<dyn LogOwnership>>,
     ) -> stemmadb::Result<Self> {
         let options = share.options(options);
+        let options = match &ownership {
+            Some(ownership) => options.log_storage(ownership.log()),
+            None => options,
+        };
         let options = match entry.revs_limit {
             Some(revs_limit) => options.revs_limit(revs_limit),
             None => options,
         };
         let database = match entry.is_in_memory {
             true => Database::in_memory_with(options)?,
-            false => space::open(&directory.join(&entry.directory), &options)?,
+            false => space::open(path, &options)?,
         };
-        Ok(ServedDatabase { memory: Mutex::new(share), ..Self::from_database(entry, database, updates) })
+        let memory = Mutex::new(share);
+        Ok(ServedDatabase { memory, ownership, ..Self::from_database(entry, database, updates) })
     }
 
     /// Wraps the open database of an entry.
@@ -114,6 +123,7 @@ impl ServedDatabase {
             is_partitioned: entry.is_partitioned,
             is_shard: matches!(entry.kind, DatabaseKind::Shard(_)),
             database,
+            ownership: None,
             security,
             whole: WholeSlot::default(),
             md5s,
@@ -156,6 +166,11 @@ impl ServedDatabase {
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// Whether it still belongs to this server: an answer that was read before is as of now.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.ownership.as_ref().is_none_or(|ownership| ownership.is_current())
     }
 
     /// A short id that distinguishes it from other databases that had or have its name.

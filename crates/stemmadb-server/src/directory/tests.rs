@@ -313,3 +313,21 @@ fn shards_without_their_virtual_database_are_removed_at_the_next_start() {
         directory.close();
     });
 }
+
+/// A database that nobody uses is closed; opened again, it has what was set meanwhile.
+#[test]
+fn settings_of_a_closed_database_are_those_that_were_set() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
+        directory.create("notes").await.unwrap();
+        let security = r#"{"members": {"names": ["ann"]}}"#;
+        let security = Security::parse(stemmadb::Value::parse(security.as_bytes()).unwrap()).unwrap();
+        directory.set_security("notes", security.clone()).await.unwrap();
+        directory.set_revs_limit("notes", 7).await.unwrap();
+        assert_eq!(directory.release_descriptors(), 1, "it is closed");
+        assert_eq!(*directory.security("notes").await.unwrap(), security);
+        let notes = directory.open_database("notes").await.unwrap();
+        assert_eq!(notes.database().maintenance().revs_limit(), 7);
+    });
+}

@@ -4,11 +4,13 @@ use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use serde_json::json;
 use stemmadb::Value;
+use stemmadb_http::url::encode_segment;
 use uuid::Uuid;
 
 use super::node::NODE;
 use crate::PROTOCOL_VERSION;
-use crate::app::Call;
+use crate::app::{Call, ask_owner};
+use crate::directory::Place;
 use crate::error::{Failure, Result};
 use crate::http::HttpResponse;
 
@@ -90,6 +92,14 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
     }
     let mut rows = Vec::with_capacity(names.len());
     for name in names {
+        if let Place::There(owner) = call.state.directory.place(&name, false, false).await? {
+            let path = format!("/{}", encode_segment(&name));
+            rows.push(match ask_owner(&call.state, &call.parts, &owner, &path).await {
+                Ok(info) => json!({"key": name, "info": info}),
+                Err(failure) => json!({"key": name, "error": failure.error()}),
+            });
+            continue;
+        }
         if call.state.directory.is_virtual(&name) {
             let open = call.state.virtual_databases.open(&name).await;
             rows.push(match open {
@@ -109,11 +119,16 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
 }
 
 /// `GET /_cluster_setup`
-pub(crate) async fn cluster_setup(_call: Call) -> Result<HttpResponse> {
-    HttpResponse::ok(&json!({"state": "single_node_enabled"}))
+pub(crate) async fn cluster_setup(call: Call) -> Result<HttpResponse> {
+    let state = if call.state.directory.is_in_cluster() { "cluster_finished" } else { "single_node_enabled" };
+    HttpResponse::ok(&json!({ "state": state }))
 }
 
 /// `GET /_membership`
-pub(crate) async fn membership(_call: Call) -> Result<HttpResponse> {
+pub(crate) async fn membership(call: Call) -> Result<HttpResponse> {
+    let members = call.state.directory.members();
+    if !members.is_empty() {
+        return HttpResponse::ok(&json!({"all_nodes": members, "cluster_nodes": members}));
+    }
     HttpResponse::ok(&json!({"all_nodes": [NODE], "cluster_nodes": [NODE]}))
 }

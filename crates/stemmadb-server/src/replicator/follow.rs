@@ -4,8 +4,12 @@
 //! A replication that ended is not repeated, not even after a restart, until its document is written again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use hyper::StatusCode;
 use stemmadb::{Change, Sequence};
+
+use tokio::time::sleep;
 
 use super::jobs::{JobOwner, Jobs, now};
 use super::request::ReplicationRequest;
@@ -21,15 +25,21 @@ pub(crate) async fn follow(jobs: Arc<Jobs>) {
     loop {
         if jobs.context.directory.contains(REPLICATOR_DATABASE)
             && let Err(failure) = follow_documents(&jobs).await
+            && failure.status() != StatusCode::MISDIRECTED_REQUEST
         {
             tracing::warn!("the replicator: {failure}");
         }
         tokio::select! {
             changed = databases.changed() => if changed.is_err() { return },
+            // Another server of the cluster may have it, and may leave.
+            () = sleep(MOVE_POLL), if jobs.context.directory.is_in_cluster() => {}
             _ = stopping.wait_for(|stopping| *stopping) => return,
         }
     }
 }
+
+/// How often a server of a cluster looks whether it has the database.
+const MOVE_POLL: Duration = Duration::from_secs(2);
 
 /// Runs the requested replications until the database is deleted or the server stops.
 async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
@@ -52,7 +62,13 @@ async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
             apply_change(jobs, &served, change).await?;
         }
         tokio::select! {
-            changed = published.changed() => if changed.is_err() { return Ok(()) },
+            changed = published.changed() => if changed.is_err() {
+                if !*jobs.context.stopping.borrow() {
+                    // It was closed here: another server of the cluster has it.
+                    jobs.cancel_document_jobs(None);
+                }
+                return Ok(());
+            },
             changed = databases.changed() => {
                 if changed.is_err() || !jobs.context.directory.contains(REPLICATOR_DATABASE) {
                     jobs.cancel_document_jobs(None);

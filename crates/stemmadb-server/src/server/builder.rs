@@ -1,7 +1,10 @@
 //! A server with functions of the program.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use stemmadb::log_storage::ClusterStore;
 
 use super::Server;
 use crate::auth::refuse_if_open;
@@ -13,6 +16,7 @@ use crate::functions::{FunctionContext, Functions};
 pub struct ServerBuilder {
     config: Config,
     functions: Functions,
+    cluster: Option<Arc<dyn ClusterStore>>,
     /// The first function that could not be added.
     failure: Option<Failure>,
 }
@@ -35,7 +39,7 @@ impl Server {
     /// # }
     /// ```
     pub fn builder(config: Config) -> ServerBuilder {
-        ServerBuilder { config, functions: Functions::default(), failure: None }
+        ServerBuilder { config, functions: Functions::default(), cluster: None, failure: None }
     }
 }
 
@@ -62,14 +66,23 @@ impl ServerBuilder {
         self
     }
 
+    /// Makes the server a member of a cluster: it serves the databases of the cluster, those that it owns itself, and
+    /// the others by passing requests on to their owners. What is in [`Config::directory`] is derived from the logs of
+    /// the cluster, and may be lost; the server's own settings are there too.
+    #[must_use]
+    pub fn cluster(mut self, store: Arc<dyn ClusterStore>) -> Self {
+        self.cluster = Some(store);
+        self
+    }
+
     /// Starts the server; see [`Server::start`].
     ///
     /// # Errors
     /// Those of [`Server::start`]; 400 if the name of a function is malformed or not unique.
     pub async fn start(self) -> Result<Server> {
-        let (config, functions) = self.checked()?;
+        let (config, functions, cluster) = self.checked()?;
         refuse_if_open(&config, config.address)?;
-        Server::open(config, functions, true).await
+        Server::open(config, functions, cluster, true).await
     }
 
     /// Opens the directory without listening; see [`Server::mounted`].
@@ -77,14 +90,14 @@ impl ServerBuilder {
     /// # Errors
     /// Those of [`Server::mounted`]; 400 if the name of a function is malformed or not unique.
     pub async fn mounted(self) -> Result<Server> {
-        let (config, functions) = self.checked()?;
-        Server::open(config, functions, false).await
+        let (config, functions, cluster) = self.checked()?;
+        Server::open(config, functions, cluster, false).await
     }
 
-    fn checked(self) -> Result<(Config, Functions)> {
+    fn checked(self) -> Result<(Config, Functions, Option<Arc<dyn ClusterStore>>)> {
         match self.failure {
             Some(failure) => Err(failure),
-            None => Ok((self.config, self.functions)),
+            None => Ok((self.config, self.functions, self.cluster)),
         }
     }
 }

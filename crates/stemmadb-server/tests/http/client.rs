@@ -3,10 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stemmadb::Durability;
+use stemmadb::log_storage::ClusterStore;
 use stemmadb_server::script::WorkerCommand;
 use stemmadb_server::{Administrator, Config, Server};
 use tokio::runtime::Runtime;
@@ -50,6 +52,10 @@ impl TestServer {
 
     /// Starts a server with a modified configuration.
     pub(crate) fn with(change: impl FnOnce(Config) -> Config) -> Self {
+        Self::start(change, None)
+    }
+
+    fn start(change: impl FnOnce(Config) -> Config, cluster: Option<Arc<dyn ClusterStore>>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let worker = PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker"));
@@ -60,9 +66,19 @@ impl TestServer {
             scripts: Some(WorkerCommand { program: worker, arguments: Vec::new() }),
             ..Config::new(directory.path())
         });
-        let server = runtime.block_on(Server::start(config.clone())).unwrap();
+        let builder = Server::builder(config.clone());
+        let builder = match cluster {
+            Some(member) => builder.cluster(member),
+            None => builder,
+        };
+        let server = runtime.block_on(builder.start()).unwrap();
         let address = server.address();
         TestServer { runtime, server: Some(server), address, config, _directory: directory }
+    }
+
+    /// Starts a server at an address, as a member of a cluster.
+    pub(crate) fn in_cluster(address: SocketAddr, member: Arc<dyn ClusterStore>) -> Self {
+        Self::start(|config| Config { address, ..config }, Some(member))
     }
 
     /// A database of the server, as its program sees it.
@@ -152,6 +168,19 @@ impl TestServer {
     /// them.
     pub(crate) fn raw_response(&self, message: &[u8]) -> String {
         raw_response(self.address, message)
+    }
+
+    /// What is received for these bytes until it ends with `end`.
+    pub(crate) fn first_bytes(&self, message: &[u8], end: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(message).unwrap();
+        let mut received = Vec::new();
+        let mut byte = [0];
+        while !received.ends_with(end) && stream.read(&mut byte).unwrap() == 1 {
+            received.push(byte[0]);
+        }
+        String::from_utf8_lossy(&received).into_owned()
     }
 
     /// Sends a JSON request with a user's credentials.

@@ -7,6 +7,7 @@ mod auth;
 mod backups;
 mod cancellation;
 mod client;
+mod cluster;
 mod conflict_rules;
 mod cves;
 mod encryption;

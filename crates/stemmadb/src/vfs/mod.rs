@@ -10,6 +10,7 @@
 //! Concurrency: every method may be called from any thread at any time.
 
 mod cached_file;
+mod cluster_store;
 mod directory;
 mod disk;
 mod extents;
@@ -32,6 +33,7 @@ use crate::cipher::Keyring;
 use crate::{Error, Result};
 
 pub(crate) use cached_file::CachedFile;
+pub use cluster_store::{ClusterRecords, ClusterStore, LogClaim, LogOwnership, RecordChange};
 use directory::Directory;
 pub(crate) use disk::DiskVfs;
 #[cfg(any(test, feature = "testing", fuzzing))]

@@ -3,35 +3,27 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Incoming};
 use hyper::header::{
-    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH,
-    LOCATION, RANGE, SERVER, TRANSFER_ENCODING,
+    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION,
+    RANGE,
 };
 use hyper::{Method, Response};
 use stemmadb::Value;
 use stemmadb_http::url::encode_segment;
-use tokio::sync::{OwnedRwLockReadGuard, mpsc};
+use tokio::sync::OwnedRwLockReadGuard;
 
 use super::shard_call::{on_behalf, query_text};
 use crate::app::{Call, OUTDATED};
 use crate::error::{Failure, Result};
 use crate::handlers::document::absolute_url;
-use crate::http::{Body, BodyTimeout, HttpResponse, next_frame, server_runtime};
+use crate::http::{Body, BodyTimeout, HttpResponse, relayed_answer, relayed_body};
 use crate::virtual_databases::{DesignWrite, EnteredVirtual, OpenVirtual, RemoteShard};
 
 /// The headers of a request that are passed on.
 const PASSED_ON: [HeaderName; 7] =
     [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, IF_MATCH, IF_NONE_MATCH, RANGE];
 const FULL_COMMIT: HeaderName = HeaderName::from_static("x-couch-full-commit");
-/// The headers of an answer that belong to the connection, or are made here.
-const KEPT_BACK: [HeaderName; 5] = [CONTENT_LENGTH, TRANSFER_ENCODING, DATE, SERVER, LOCATION];
-const CONNECTION: HeaderName = HeaderName::from_static("connection");
-
-/// The chunks of a body that are read before the receiver has taken the first.
-const CHUNKS_AHEAD: usize = 4;
-
 /// Passes a request on to the server of its document's shard, where the document stays until the answer ends.
 pub(super) async fn forward(mut call: Call, remote: &RemoteShard, id: &str) -> Result<HttpResponse> {
     let stall_timeout = call.state.config.limits.stall_timeout;
@@ -44,7 +36,7 @@ pub(super) async fn forward(mut call: Call, remote: &RemoteShard, id: &str) -> R
         Some(body) if body.is_end_stream() => Body::Full(None),
         Some(body) => {
             let length = call.header("content-length").and_then(|length| length.parse().ok());
-            streamed(body, length, BodyTimeout::for_client(stall_timeout), None)
+            relayed_body(body, length, BodyTimeout::for_client(stall_timeout), ())
         }
     };
     let (rest, method) = (rest_of_path(&call)?, call.parts.method.clone());
@@ -90,28 +82,9 @@ fn passed_back(
     answer: Response<Incoming>,
     guard: Option<OwnedRwLockReadGuard<()>>,
 ) -> (HttpResponse, bool) {
-    let stall_timeout = call.state.config.limits.stall_timeout;
-    let (parts, body) = answer.into_parts();
-    let length = body.size_hint().exact();
-    let body = match length {
-        Some(0) => Body::Full(None),
-        _ => streamed(body, length, BodyTimeout::for_peer(stall_timeout), guard),
-    };
-    let mut response = HttpResponse::new(parts.status, body);
-    for (name, value) in &parts.headers {
-        if !KEPT_BACK.contains(name)
-            && *name != CONNECTION
-            && let Ok(value) = value.to_str()
-        {
-            response = response.with(name.clone(), value);
-        }
-    }
-    if call.parts.method == Method::HEAD
-        && let Some(length) = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok())
-    {
-        response = response.with(CONTENT_LENGTH, length);
-    }
-    (response, parts.headers.contains_key(LOCATION))
+    let timeouts = BodyTimeout::for_peer(call.state.config.limits.stall_timeout);
+    let has_location = answer.headers().contains_key(LOCATION);
+    (relayed_answer(&call.parts.method, answer, timeouts, guard), has_location)
 }
 
 /// What to hold while documents are written, if there are design documents among them.
@@ -143,33 +116,4 @@ fn rest_of_path(call: &Call) -> Result<String> {
     let path = call.parts.uri.path().trim_start_matches('/');
     let (_, rest) = path.split_once('/').ok_or_else(|| Failure::internal("the path names no document"))?;
     Ok(format!("/{rest}"))
-}
-
-/// A body that is read while it is sent.
-fn streamed<B>(
-    mut body: B,
-    length: Option<u64>,
-    mut timeouts: BodyTimeout,
-    guard: Option<OwnedRwLockReadGuard<()>>,
-) -> Body
-where
-    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: std::fmt::Display + Send,
-{
-    let (sender, from) = mpsc::channel(CHUNKS_AHEAD);
-    server_runtime().spawn(async move {
-        let _guard = guard;
-        loop {
-            let chunk = match next_frame(&mut body, &mut timeouts).await {
-                Ok(None) => return,
-                Ok(Some(chunk)) => Ok(chunk),
-                Err(failure) => Err(std::io::Error::other(failure.to_string())),
-            };
-            let is_end = chunk.is_err();
-            if sender.send(chunk).await.is_err() || is_end {
-                return;
-            }
-        }
-    });
-    Body::Chunks { from, length }
 }

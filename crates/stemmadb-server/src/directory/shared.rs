@@ -1,0 +1,411 @@
+//! A directory as a member of a cluster: its databases are those of the cluster, each served by the member that owns
+//! its log.
+//!
+//! The catalog is shared, and read again when it has changed. A database is claimed when it is opened here; which
+//! member should do that is a function of the members and its name ([`preferred`]). So members agree without talking
+//! about it, and when they come or go, few databases move. What is on this machine is derived, in [`COPIES`].
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hyper::StatusCode;
+use parking_lot::{Mutex, RwLock};
+use sha2::{Digest, Sha256};
+use stemmadb::log_storage::{ClusterStore, LogClaim, LogOwnership};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use super::catalog::CatalogEntry;
+use super::records::unreachable_cluster;
+use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, io_failure, name as database_name, remove};
+use crate::error::{Failure, Result};
+use crate::http::blocking;
+
+/// The directory, within that of the server, with what is derived from the logs of the cluster.
+pub(super) const COPIES: &str = "cluster";
+
+/// How long requests may take when their database moves to another server. What takes longer is ended.
+const MOVING_GRACE: Duration = Duration::from_secs(2);
+/// How long a request waits for a database that moves.
+const MOVING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many databases are given up after a look at the cluster.
+const MOVES_PER_LOOK: usize = 16;
+/// How often such a request looks.
+const MOVING_POLL: Duration = Duration::from_millis(20);
+/// How often the members of a lease look at the cluster.
+const LOOKS_PER_LEASE: u32 = 5;
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// What a directory has of its cluster.
+pub(super) struct SharedDirectory {
+    store: Arc<dyn ClusterStore>,
+    /// The version of the shared catalog that the slots show.
+    shown: Mutex<Option<Uuid>>,
+    /// Notifies of new versions.
+    changed: watch::Sender<()>,
+    /// The members that are alive, as last seen.
+    members: RwLock<Vec<String>>,
+    /// The slots of databases that were deleted by other members, which may still be open.
+    deleted: Mutex<Vec<Arc<DatabaseSlot>>>,
+    /// The logs of deleted databases, and when they were first seen.
+    removals: Mutex<HashMap<String, Instant>>,
+}
+
+/// Where the database of a slot is.
+#[derive(Default)]
+pub(super) struct SlotPlace {
+    /// The member that owned it when it was last asked for.
+    elsewhere: Mutex<Option<String>>,
+    /// Whether this server has claimed it.
+    is_claimed: AtomicBool,
+    /// Whether it is about to move to another server: requests wait meanwhile.
+    is_moving: AtomicBool,
+}
+
+/// Which server a request is for.
+pub(crate) enum Place {
+    /// This one. The database is open if the server is in a cluster and it exists.
+    Here(Option<Arc<ServedDatabase>>),
+    /// The URL of another one.
+    There(String),
+}
+
+/// The error for a database that another server owns.
+fn misdirected(name: &str, owner: &str) -> Failure {
+    let reason = format!("`{name}` is served by {owner}: ask there.");
+    Failure::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", reason)
+}
+
+impl SharedDirectory {
+    pub(super) fn new(store: Arc<dyn ClusterStore>) -> Self {
+        SharedDirectory {
+            shown: Mutex::default(),
+            changed: watch::channel(()).0,
+            members: RwLock::new(vec![store.address().to_owned()]),
+            deleted: Mutex::default(),
+            removals: Mutex::default(),
+            store,
+        }
+    }
+
+    /// Claims the database of a slot: if `is_forced`, also one that another member should own.
+    ///
+    /// # Errors
+    /// 421 if another member owns it, or should.
+    pub(super) fn claim(&self, slot: &DatabaseSlot, is_forced: bool) -> Result<Arc<dyn LogOwnership>> {
+        let name = slot.entry.shown_name();
+        if let Some(other) = self.preferred_other(name).filter(|_| !is_forced) {
+            let owner = self.store.owner(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))?;
+            let other = owner.unwrap_or(other);
+            if other != self.store.address() {
+                return Err(misdirected(name, &other));
+            }
+        }
+        match self.store.claim(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))? {
+            LogClaim::Owned(ownership) => {
+                slot.place.is_claimed.store(true, Ordering::Release);
+                *slot.place.elsewhere.lock() = None;
+                Ok(ownership)
+            }
+            LogClaim::Elsewhere(owner) => {
+                let failure = misdirected(name, &owner);
+                slot.place.is_claimed.store(false, Ordering::Release);
+                *slot.place.elsewhere.lock() = Some(owner);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Deletes a log, and gives it up.
+    pub(super) fn remove_log(&self, log: &str) -> Result<()> {
+        let removed = self.store.delete_log(log).and_then(|()| self.store.release(log));
+        removed.map_err(|error| unreachable_cluster(&error))
+    }
+
+    pub(super) fn leave(&self) {
+        self.store.leave();
+    }
+
+    /// The member that should own the database `name`; none if that is this one.
+    fn preferred_other(&self, name: &str) -> Option<String> {
+        let members = self.members.read();
+        preferred(&members, name).filter(|member| *member != self.store.address()).map(str::to_owned)
+    }
+
+    fn look_interval(&self) -> Duration {
+        (self.store.lease() / LOOKS_PER_LEASE).min(LOOK_INTERVAL_MAX)
+    }
+}
+
+impl Directory {
+    /// Whether the server is in a cluster.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// A receiver that is notified when records of the cluster have changed; none without a cluster.
+    pub(crate) fn records_changed(&self) -> Option<watch::Receiver<()>> {
+        self.cluster.as_ref().map(|cluster| cluster.changed.subscribe())
+    }
+
+    /// How long a member of the cluster may be silent before others take its databases.
+    pub(crate) fn lease(&self) -> Duration {
+        self.cluster.as_ref().map_or(Duration::ZERO, |cluster| cluster.store.lease())
+    }
+
+    /// The members of the cluster that are alive, as last seen, by their URLs; none without a cluster.
+    pub(crate) fn members(&self) -> Vec<String> {
+        self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.members.read().clone())
+    }
+
+    /// Where a request for the database `name` is answered. If here, the database is open. `is_passed_on`: whether
+    /// another server thinks that it is here. `creates`: whether the request creates it.
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer; those of opening it.
+    pub(crate) async fn place(self: &Arc<Self>, name: &str, is_passed_on: bool, creates: bool) -> Result<Place> {
+        if self.cluster.is_none() || database_name::check(name).is_err() {
+            return Ok(Place::Here(None));
+        }
+        if let Ok(slot) = self.slot(name) {
+            let waits = async {
+                while slot.place.is_moving.load(Ordering::Acquire) {
+                    sleep(MOVING_POLL).await;
+                }
+            };
+            timeout(MOVING_TIMEOUT, waits).await.ok();
+            let opened = slot.opened.try_lock().and_then(|opened| opened.clone());
+            if let Some(served) = opened.filter(|served| served.is_owned()) {
+                return Ok(Place::Here(Some(served)));
+            }
+            if let Some(owner) = slot.place.elsewhere.lock().clone().filter(|_| !is_passed_on) {
+                return Ok(Place::There(owner));
+            }
+        }
+        let (this, name) = (self.clone(), name.to_owned());
+        blocking(move || this.find_place(&name, is_passed_on, creates)).await
+    }
+
+    /// Forgets where the database `name` is: its owner did not answer, or is no longer the owner.
+    pub(crate) fn forget_place(&self, name: &str) {
+        if let Ok(slot) = self.slot(name) {
+            *slot.place.elsewhere.lock() = None;
+        }
+    }
+
+    fn find_place(&self, name: &str, is_passed_on: bool, creates: bool) -> Result<Place> {
+        let Some(cluster) = &self.cluster else { return Ok(Place::Here(None)) };
+        if self.slot(name).is_err() {
+            self.refresh()?;
+        }
+        let Ok(slot) = self.slot(name) else {
+            let other = cluster.preferred_other(name).filter(|_| creates && !is_passed_on);
+            return Ok(other.map_or(Place::Here(None), Place::There));
+        };
+        let owner = cluster.store.owner(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))?;
+        let other = match owner {
+            Some(owner) => Some(owner).filter(|owner| owner != cluster.store.address()),
+            None => cluster.preferred_other(slot.entry.shown_name()).filter(|_| !is_passed_on),
+        };
+        if let Some(other) = other {
+            *slot.place.elsewhere.lock() = Some(other.clone());
+            return Ok(Place::There(other));
+        }
+        match self.open_blocking(&slot, Purpose::Claim) {
+            Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => {
+                let owner = slot.place.elsewhere.lock().clone();
+                owner.map(Place::There).ok_or(failure)
+            }
+            opened => opened.map(|served| Place::Here(Some(served))),
+        }
+    }
+
+    /// Reads what other members have changed in the catalog. Blocks.
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer.
+    pub(super) fn refresh(&self) -> Result<()> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let version = self.catalog.refresh()?;
+        if *cluster.shown.lock() == version {
+            return Ok(());
+        }
+        let (mut created, mut deleted) = (Vec::new(), Vec::new());
+        {
+            let mut slots = self.slots.write();
+            let entries = self.catalog.entries()?.into_iter().map(|entry| (entry.name.clone(), entry));
+            let mut entries: BTreeMap<String, CatalogEntry> = entries.collect();
+            slots.retain(|name, slot| {
+                let entry = entries.remove_entry(name);
+                let (same, other): (Option<_>, Option<_>) = match entry {
+                    Some((_, entry)) if entry.instance_id == slot.entry.instance_id => (Some(entry), None),
+                    other => (None, other),
+                };
+                // One that was deleted and created again.
+                entries.extend(other);
+                match &same {
+                    Some(entry) => *slot.settings.lock() = entry.settings(),
+                    None => deleted.push(slot.clone()),
+                }
+                same.is_some()
+            });
+            for (name, entry) in entries {
+                created.push(entry.clone());
+                slots.insert(name, DatabaseSlot::new(entry));
+            }
+        }
+        *cluster.shown.lock() = version;
+        cluster.changed.send_replace(());
+        let is_shown = |entry: &CatalogEntry| entry.check_is_no_shard().is_ok();
+        let deletions = deleted.iter().map(|slot| (&slot.entry, "deleted"));
+        for (entry, what) in deletions.chain(created.iter().map(|entry| (entry, "created"))) {
+            if is_shown(entry) {
+                self.updates.record(&entry.name, what);
+                self.changed.send_modify(|count| *count += 1);
+            }
+        }
+        cluster.deleted.lock().extend(deleted);
+        Ok(())
+    }
+
+    /// Looks at the cluster: closes what was deleted or lost, gives up what others should have, completes deletions.
+    /// Blocks.
+    fn look_at_cluster(&self) -> Result<()> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        self.close_lost();
+        *cluster.members.write() = cluster.store.members().map_err(|error| unreachable_cluster(&error))?;
+        self.refresh()?;
+        for slot in std::mem::take(&mut *cluster.deleted.lock()) {
+            self.close_slot(&slot);
+            remove(&self.location(&slot.entry)).ok();
+        }
+        self.complete_log_removals(cluster)?;
+        self.give_up_others(cluster)
+    }
+
+    /// Closes the databases that another server may own by now.
+    fn close_lost(&self) {
+        let open: Vec<_> = self.open_slots.lock().clone();
+        for slot in open {
+            let is_lost =
+                slot.opened.try_lock().is_some_and(|opened| opened.as_ref().is_some_and(|served| !served.is_owned()));
+            if is_lost {
+                tracing::warn!(target: "stemma::database", "{} belongs to another server now", slot.entry.name);
+                self.close_slot(&slot);
+                slot.place.is_claimed.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    fn close_slot(&self, slot: &Arc<DatabaseSlot>) {
+        let closed = slot.opened.lock().take();
+        self.open_slots.lock().retain(|open| !Arc::ptr_eq(open, slot));
+        if let Some(served) = closed {
+            served.close();
+        }
+    }
+
+    /// Deletes the logs whose deletion another member has begun and not completed.
+    fn complete_log_removals(&self, cluster: &SharedDirectory) -> Result<()> {
+        let recorded: HashSet<String> = self.catalog.removals()?.into_iter().collect();
+        let due: Vec<String> = {
+            let mut seen = cluster.removals.lock();
+            seen.retain(|log, _| recorded.contains(log));
+            let now = Instant::now();
+            let is_due = |log: &&String| {
+                let since = *seen.entry((*log).clone()).or_insert(now);
+                since.elapsed() > 2 * cluster.store.lease() && cluster.preferred_other(log).is_none()
+            };
+            recorded.iter().filter(is_due).cloned().collect()
+        };
+        for log in due {
+            cluster.remove_log(&log)?;
+            self.catalog.completed(&log)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up the databases that other members should own, once their requests have ended.
+    fn give_up_others(&self, cluster: &SharedDirectory) -> Result<()> {
+        let claimed = |slot: &&Arc<DatabaseSlot>| slot.place.is_claimed.load(Ordering::Acquire);
+        let claimed: Vec<_> = self.slots.read().values().filter(claimed).cloned().collect();
+        let other_of = |slot: &DatabaseSlot| cluster.preferred_other(slot.entry.shown_name());
+        let moving = claimed.into_iter().filter_map(|slot| Some((other_of(&slot)?, slot))).take(MOVES_PER_LOOK);
+        let moving: Vec<_> = moving.collect();
+        let since = Instant::now();
+        moving.iter().for_each(|(_, slot)| slot.place.is_moving.store(true, Ordering::Release));
+        for (other, slot) in moving {
+            while slot.opened.lock().as_ref().is_some_and(|served| Arc::strong_count(served) > 1)
+                && since.elapsed() < MOVING_GRACE
+            {
+                std::thread::sleep(MOVING_POLL);
+            }
+            self.close_slot(&slot);
+            let released = cluster.store.release(&slot.entry.log());
+            slot.place.is_claimed.store(false, Ordering::Release);
+            *slot.place.elsewhere.lock() = Some(other);
+            slot.place.is_moving.store(false, Ordering::Release);
+            released.map_err(|error| unreachable_cluster(&error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the cluster at intervals, until the server stops.
+pub(crate) async fn tend_cluster(directory: Arc<Directory>, mut stopped: watch::Receiver<bool>) {
+    let Some(interval) = directory.cluster.as_ref().map(SharedDirectory::look_interval) else { return };
+    while timeout(interval, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        let directory = directory.clone();
+        let looked = blocking(move || directory.look_at_cluster()).await;
+        if let Err(failure) = looked {
+            tracing::warn!(target: "stemma::database", "{}", failure.reason());
+        }
+    }
+}
+
+/// Removes the copies of databases that the cluster does not have any more.
+pub(super) fn remove_others(path: &Path, entries: &[CatalogEntry]) -> Result<()> {
+    let copies = path.join(COPIES);
+    let failed = |error| io_failure("create", &copies, &error);
+    std::fs::create_dir_all(&copies).map_err(failed)?;
+    let known: HashSet<&str> = entries.iter().map(|entry| entry.directory.as_str()).collect();
+    for entry in copies.read_dir().map_err(failed)?.flatten() {
+        if entry.file_name().to_str().is_none_or(|name| !known.contains(name)) {
+            remove(&entry.path()).map_err(|error| io_failure("remove", &entry.path(), &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The member that should own what is called `name`: members that come and go change that for few names. `members` are
+/// not empty.
+fn preferred<'a>(members: &'a [String], name: &str) -> Option<&'a str> {
+    let weight = |member: &&String| Sha256::new().chain_update(member).chain_update([0]).chain_update(name).finalize();
+    members.iter().max_by_key(weight).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_are_spread_and_few_move_when_members_come_and_go() {
+        let members: Vec<String> = (0..4).map(|number| format!("http://10.0.0.{number}:5984")).collect();
+        let owners = |members: &[String]| -> Vec<String> {
+            (0..1000).map(|number| preferred(members, &format!("db{number}")).unwrap().to_owned()).collect()
+        };
+        let all = owners(&members);
+        for member in &members {
+            let count = all.iter().filter(|owner| *owner == member).count();
+            assert!((150..350).contains(&count), "{count} of 1,000");
+        }
+        let fewer = owners(&members[..3]);
+        let moved = all.iter().zip(&fewer).filter(|(before, after)| before != after);
+        assert!(moved.clone().all(|(before, _)| *before == members[3]), "only those of the member that left move");
+        assert_eq!(preferred(&[], "db"), None);
+    }
+}

@@ -1,0 +1,286 @@
+//! Servers of a cluster: any of them answers every request, and databases move when servers come and go.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stemmadb::log_storage::ClusterStore;
+use stemmadb::testing::{MemoryCluster, MemoryMember};
+
+use crate::client::{ADMIN, TestServer};
+use crate::virtual_database::until;
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// Servers, and the members of the cluster that they are.
+struct Servers {
+    cluster: MemoryCluster,
+    servers: Vec<(TestServer, Arc<MemoryMember>)>,
+}
+
+impl Servers {
+    fn start(count: usize) -> Self {
+        let mut servers = Servers { cluster: MemoryCluster::new(LEASE), servers: Vec::new() };
+        (0..count).for_each(|_| servers.add());
+        servers.until_known(count);
+        servers
+    }
+
+    fn add(&mut self) {
+        let address = free_address();
+        let member = self.cluster.join(&format!("http://{address}"));
+        let server = TestServer::in_cluster(address, member.clone());
+        self.servers.push((server, member));
+    }
+
+    fn get(&self, number: usize) -> &TestServer {
+        &self.servers[number % self.servers.len()].0
+    }
+
+    /// Waits until every server knows that there are `count`.
+    fn until_known(&self, count: usize) {
+        until("all servers know all servers", || {
+            let knows = |server: &TestServer| {
+                server.get("/_membership").json()["all_nodes"].as_array().is_some_and(|nodes| nodes.len() == count)
+            };
+            self.servers.iter().all(|(server, _)| knows(server))
+        });
+    }
+
+    /// The number of the server that owns a database.
+    fn owner_of(&self, database: &str) -> Option<usize> {
+        let owner = self.cluster.owner_of(database)?;
+        self.servers.iter().position(|(_, member)| member.address() == owner)
+    }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn every_server_answers_for_every_database() {
+    let servers = Servers::start(3);
+    for number in 0..12 {
+        let name = format!("db{number}");
+        assert_eq!(servers.get(number).ask_as(ADMIN, "PUT", &format!("/{name}"), None).status, 201);
+        assert_eq!(servers.get(number + 1).ask_as(ADMIN, "PUT", &format!("/{name}"), None).status, 412);
+        for turn in 0..3 {
+            let server = servers.get(number + turn);
+            let written = server.put(&format!("/{name}/doc-{turn}"), &json!({"turn": turn}));
+            assert_eq!(written.status, 201, "{written:?}");
+            assert_eq!(server.put(&format!("/{name}/doc-{turn}"), &json!({})).status, 409);
+        }
+        let docs = json!({"docs": [{"_id": "a", "n": 1}, {"_id": "b", "n": 2}]});
+        assert_eq!(servers.get(number).post(&format!("/{name}/_bulk_docs"), &docs).status, 201);
+    }
+    let owners: BTreeSet<_> = (0..12).map(|number| servers.owner_of(&format!("db{number}")).unwrap()).collect();
+    assert_eq!(owners.len(), 3, "all servers own databases");
+    for server in 0..3 {
+        let server = servers.get(server);
+        let names = server.get("/_all_dbs").json();
+        assert_eq!(names.as_array().unwrap().len(), 12, "{names}");
+        for number in 0..12 {
+            let name = format!("db{number}");
+            assert_eq!(server.get(&format!("/{name}")).json()["doc_count"], 5);
+            let found = server.post(&format!("/{name}/_find"), &json!({"selector": {"n": {"$gt": 1}}})).json();
+            assert_eq!(found["docs"][0]["_id"], "b");
+            let changes = server.get(&format!("/{name}/_changes")).json();
+            assert_eq!(changes["results"].as_array().unwrap().len(), 5);
+            let head = server.ask_as(ADMIN, "HEAD", &format!("/{name}/a"), None);
+            assert_eq!((head.status, head.text.as_str()), (200, ""));
+        }
+        let infos = server.post("/_dbs_info", &json!({"keys": ["db0", "db1", "db2", "none"]})).json();
+        assert!((0..3).all(|row| infos[row]["info"]["doc_count"] == 5), "{infos}");
+        assert_eq!(infos[3]["error"], "not_found");
+        assert_eq!(server.get("/db0/none").status, 404);
+        assert_eq!(server.get("/none/a").status, 404);
+    }
+    // A long body is sent while it arrives; the answer, too.
+    let content = vec![7_u8; 3 << 20];
+    for server in 0..3 {
+        let server = servers.get(server);
+        let path = format!("/db0/long-{}/file", server.address().port());
+        let stored = server.send_as_admin("PUT", &path, &[("Content-Type", "application/octet-stream")], &content);
+        assert_eq!(stored.status, 201, "{stored:?}");
+        assert_eq!(server.get(&path).header("content-length"), Some("3145728"));
+    }
+    // Deleted by one server, created again by another.
+    assert_eq!(servers.get(0).delete("/db0").status, 200);
+    assert_eq!(servers.get(1).get("/db0").status, 404);
+    assert_eq!(servers.get(2).ask_as(ADMIN, "PUT", "/db0", None).status, 201);
+    assert_eq!(servers.get(1).get("/db0").json()["doc_count"], 0);
+    assert_eq!(servers.cluster.logs().iter().filter(|log| log.starts_with("db0/")).count(), 1);
+}
+
+#[test]
+fn users_rights_and_sessions_are_those_of_the_cluster() {
+    let servers = Servers::start(3);
+    let made = servers.get(0).put("/_node/_local/_config/admins/eve", &json!("geheim"));
+    assert_eq!(made.status, 200, "{made:?}");
+    until("all servers know the administrator", || {
+        (0..3).all(|server| servers.get(server).ask_as(Some(("eve", "geheim")), "GET", "/_all_dbs", None).status == 200)
+    });
+    let token = servers.get(1).post("/_tokens", &json!({"name": "job", "roles": ["writers"]})).json();
+    let bearer = format!("Bearer {}", token["token"].as_str().unwrap_or_else(|| panic!("{token}")));
+    servers.get(0).database("notes", &[json!({"_id": "a"})]);
+    let members = json!({"members": {"roles": ["writers"], "names": ["ann"]}, "admins": {"roles": ["_admin"]}});
+    assert_eq!(servers.get(1).put("/notes/_security", &members).status, 200);
+    servers.get(2).ask_as(ADMIN, "PUT", "/_users", None);
+    let ann = json!({"_id": "org.couchdb.user:ann", "name": "ann", "type": "user", "roles": [], "password": "pw"});
+    assert_eq!(servers.get(0).put("/_users/org.couchdb.user:ann", &ann).status, 201);
+    until("all servers accept the token", || {
+        (0..3).all(|server| {
+            servers.get(server).send("GET", "/notes/a", &[("Authorization", bearer.as_str())], b"").status == 200
+        })
+    });
+    for server in 0..3 {
+        let server = servers.get(server);
+        assert_eq!(server.ask_as(None, "GET", "/notes/a", None).status, 401);
+        assert_eq!(server.ask_as(Some(("eve", "wrong")), "GET", "/notes/a", None).status, 401);
+        assert_eq!(server.get("/notes/_security").json(), members);
+    }
+    // A session of one server is one of all.
+    let login = servers.get(0).send(
+        "POST",
+        "/_session",
+        &[("Content-Type", "application/json")],
+        br#"{"name": "eve", "password": "geheim"}"#,
+    );
+    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    for server in 0..3 {
+        let session = servers.get(server).send("GET", "/_session", &[("Cookie", cookie.as_str())], b"").json();
+        assert_eq!(session["userCtx"]["name"], "eve", "{session}");
+        let read = servers.get(server).send("GET", "/notes/a", &[("Cookie", cookie.as_str())], b"");
+        assert_eq!(read.status, 200);
+    }
+}
+
+#[test]
+fn nobody_pretends_to_be_a_server() {
+    let servers = Servers::start(1);
+    servers.get(0).database("notes", &[]);
+    for forged in ["127.0.0.1;abc", "127.0.0.1", "", "x;y;z"] {
+        let refused = servers.get(0).send("GET", "/notes", &[("X-Stemma-Passed-On", forged)], b"");
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
+    let alone = TestServer::new();
+    assert_eq!(alone.send("GET", "/", &[("X-Stemma-Passed-On", "127.0.0.1;abc")], b"").status, 403);
+}
+
+#[test]
+fn databases_of_a_silent_server_go_to_others_and_lose_nothing() {
+    let servers = Servers::start(3);
+    for number in 0..9 {
+        servers.get(0).database(&format!("db{number}"), &[json!({"_id": "before"})]);
+    }
+    let silent = servers.owner_of("db0").unwrap();
+    let lost: Vec<_> = (0..9).filter(|number| servers.owner_of(&format!("db{number}")) == Some(silent)).collect();
+    servers.servers[silent].1.fall_silent();
+    // It neither reads nor writes what may belong to another one.
+    let (path, alive) = ("/db0/zombie", servers.get(silent + 1));
+    let refused = servers.get(silent).put(path, &json!({}));
+    assert!(refused.status >= 500, "{refused:?}");
+    assert!(servers.get(silent).get("/db0/before").status >= 500);
+    for number in lost {
+        let name = format!("db{number}");
+        let written = alive.put(&format!("/{name}/after"), &json!({}));
+        assert_eq!(written.status, 201, "{written:?}");
+        assert_eq!(alive.get(&format!("/{name}/before")).status, 200);
+        assert_ne!(servers.owner_of(&name), Some(silent));
+    }
+    assert_eq!(alive.get(path).status, 404);
+}
+
+/// Writes through one server after the other until told to stop; returns the ids that were acknowledged.
+fn write_until(servers: &[&TestServer], database: &str, stop: &AtomicBool) -> Vec<String> {
+    let mut written = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let id = format!("doc-{number:06}");
+        let answer = servers[number % servers.len()].put(&format!("/{database}/{id}"), &json!({"n": number}));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        written.push(id);
+    }
+    written
+}
+
+#[test]
+fn databases_move_without_a_failed_request_when_servers_come_and_go() {
+    let mut servers = Servers::start(2);
+    for number in 0..8 {
+        servers.get(0).database(&format!("db{number}"), &[]);
+    }
+    let stop = AtomicBool::new(false);
+    let (first, second) = (servers.servers.remove(0).0, servers.servers.remove(0).0);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|number| {
+                let (stop, through) = (&stop, [&first, &second]);
+                scope.spawn(move || write_until(&through, &format!("db{number}"), stop))
+            })
+            .collect();
+        servers.add();
+        let third = servers.servers[0].1.address().to_owned();
+        let owned_by_third = || {
+            let owner = |number: usize| servers.cluster.owner_of(&format!("db{number}"));
+            (0..8).filter(|number| owner(*number).as_ref() == Some(&third)).count()
+        };
+        until("the new server owns databases", || owned_by_third() > 0);
+        servers.servers.clear();
+        until("the server that left owns none", || owned_by_third() == 0);
+        stop.store(true, Ordering::SeqCst);
+        for (number, writer) in writers.into_iter().enumerate() {
+            let written = writer.join().unwrap();
+            let listed = first.get(&format!("/db{number}/_all_docs")).json();
+            let listed: Vec<_> =
+                listed["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+            assert_eq!(listed, written);
+        }
+    });
+}
+
+#[test]
+fn directories_of_servers_can_be_lost() {
+    let cluster = MemoryCluster::new(LEASE);
+    let start = || {
+        let address = free_address();
+        TestServer::in_cluster(address, cluster.join(&format!("http://{address}")))
+    };
+    let server = start();
+    server.database("notes", &[json!({"_id": "a", "n": 1})]);
+    server.put("/notes/_security", &json!({"members": {"names": ["ann"]}}));
+    server.put("/notes/_revs_limit", &json!(7));
+    drop(server);
+    let server = start();
+    assert_eq!(server.get("/notes/a").json()["n"], 1);
+    assert_eq!(server.get("/notes/_security").json()["members"]["names"], json!(["ann"]));
+    assert_eq!(server.get("/notes/_revs_limit").json(), 7);
+    assert_eq!(server.put("/temporary?memory=true", &json!({})).status, 501);
+}
+
+#[test]
+fn feeds_and_sockets_reach_the_owner() {
+    let servers = Servers::start(2);
+    servers.get(0).database("notes", &[json!({"_id": "a"})]);
+    let other = servers.get(servers.owner_of("notes").unwrap() + 1);
+    let feed = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| other.get("/notes/_changes?feed=continuous&timeout=1500"));
+        until("a write during the feed", || other.put("/notes/b", &json!({})).status == 201);
+        reading.join().unwrap()
+    });
+    let ids: Vec<Value> = feed.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert!(ids.iter().any(|line: &Value| line["id"] == "b"), "{feed:?}");
+    let handshake = format!(
+        "GET /notes/_watch?selector=%7B%7D HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+        crate::client::basic("admin", "secret")
+    );
+    let answer = other.first_bytes(handshake.as_bytes(), b"\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+}
