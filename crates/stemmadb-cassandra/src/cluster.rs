@@ -149,12 +149,16 @@ impl Cluster {
     /// # Errors
     /// Errors of the cluster: then it may be deleted in part, and can't be opened. Repeat the call.
     pub fn delete_log(&self, name: &str) -> io::Result<()> {
-        if !self.logs()?.iter().any(|known| known == name) {
+        let log = self.log(name);
+        if !log.exists()? {
             return Ok(());
         }
-        let log = self.log(name);
         let files = log.take_over()?;
         log.delete_all(files)
+    }
+
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+        Cluster(shared)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

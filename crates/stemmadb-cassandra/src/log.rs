@@ -31,6 +31,12 @@ impl CassandraLog {
         Requests::new(&self.cluster, &self.name, self.epoch.load(Ordering::Acquire))
     }
 
+    /// Whether there is a log of this name.
+    pub(crate) fn exists(&self) -> io::Result<bool> {
+        let requests = self.requests();
+        self.cluster.wait(async move { requests.exists().await })
+    }
+
     /// Deletes everything, as the owner.
     pub(crate) fn delete_all(&self, log: StoredLog) -> io::Result<()> {
         let requests = self.requests();

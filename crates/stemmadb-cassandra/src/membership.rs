@@ -14,6 +14,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use stemmadb::log_storage::{ClusterRecords, ClusterStore, LogClaim, LogOwnership, LogStorage, RecordChange};
 use uuid::Uuid;
 
 use crate::cluster::{Cluster, Shared};
@@ -128,8 +129,16 @@ impl Member {
     /// # Errors
     /// Errors of the cluster.
     pub fn release(&self, ownership: &Ownership) -> io::Result<()> {
-        let (requests, database, id) = (self.0.requests(), ownership.database.clone(), ownership.id);
-        self.0.cluster.wait(async move { requests.release(&database, id).await })
+        self.0.release(&ownership.database, ownership.id)
+    }
+
+    /// The address of the member that owns a database and is alive.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn owner(&self, database: &str) -> io::Result<Option<String>> {
+        let (state, name) = (self.0.clone(), database.to_owned());
+        self.0.cluster.wait(async move { state.owner(&name).await })
     }
 
     /// The addresses of the members that are alive as far as this one knows, itself included, in order.
@@ -265,6 +274,20 @@ impl State {
         self.seen().get(&id).is_none_or(|seen| seen.is_silent(1))
     }
 
+    fn release(&self, database: &str, id: Uuid) -> io::Result<()> {
+        let (requests, database) = (self.requests(), database.to_owned());
+        self.cluster.wait(async move { requests.release(&database, id).await })
+    }
+
+    async fn owner(&self, database: &str) -> io::Result<Option<String>> {
+        let Some((owner, address)) = self.requests().owner(database).await? else { return Ok(None) };
+        if self.is_dead(owner) {
+            // Or it has joined just now.
+            self.look().await?;
+        }
+        Ok(Some(address).filter(|_| !self.is_dead(owner)))
+    }
+
     async fn claim(self: &Arc<Self>, database: &str) -> io::Result<Claim> {
         let requests = self.requests();
         loop {
@@ -302,6 +325,75 @@ impl State {
         self.ending.send_replace(true);
         let requests = self.requests();
         self.cluster.wait(async move { requests.forget_member(id).await })
+    }
+}
+
+impl LogOwnership for Ownership {
+    fn is_current(&self) -> bool {
+        Ownership::is_current(self)
+    }
+
+    fn log(&self) -> Arc<dyn LogStorage> {
+        Ownership::log(self)
+    }
+}
+
+/// A member as a server of a cluster, see `ServerBuilder::cluster` of the crate `stemmadb-server`.
+impl ClusterStore for Member {
+    fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    fn lease(&self) -> Duration {
+        self.0.lease
+    }
+
+    fn members(&self) -> io::Result<Vec<String>> {
+        self.addresses()
+    }
+
+    fn owner(&self, log: &str) -> io::Result<Option<String>> {
+        Member::owner(self, log)
+    }
+
+    fn claim(&self, log: &str) -> io::Result<LogClaim> {
+        Ok(match Member::claim(self, log)? {
+            Claim::Owned(ownership) => LogClaim::Owned(Arc::new(ownership)),
+            Claim::Elsewhere(address) => LogClaim::Elsewhere(address),
+        })
+    }
+
+    fn release(&self, log: &str) -> io::Result<()> {
+        let id = self.0.beating().id;
+        self.0.release(log, id)
+    }
+
+    fn delete_log(&self, log: &str) -> io::Result<()> {
+        Cluster::of(self.0.cluster.clone()).delete_log(log)
+    }
+
+    fn log(&self, log: &str) -> Arc<dyn LogStorage> {
+        Arc::new(CassandraLog::new(self.0.cluster.clone(), log))
+    }
+
+    fn records(&self, known: Option<Uuid>) -> io::Result<Option<ClusterRecords>> {
+        let requests = self.0.requests();
+        self.0.cluster.wait(async move {
+            if known.is_some() && requests.records_version().await? == known {
+                return Ok(None);
+            }
+            requests.records().await.map(Some)
+        })
+    }
+
+    fn change_records(&self, before: Option<Uuid>, changes: &[RecordChange]) -> io::Result<Option<Uuid>> {
+        let (requests, changes) = (self.0.requests(), changes.to_vec());
+        self.0.cluster.wait(async move { requests.change_records(before, &changes).await })
+    }
+
+    fn leave(&self) {
+        // If it fails, others wait for a lease.
+        self.0.leave().ok();
     }
 }
 

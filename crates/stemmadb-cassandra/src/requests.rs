@@ -18,7 +18,9 @@ use scylla::serialize::writers::RowWriter;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::Row;
-use stemmadb::log_storage::{Deposed, FileId, FileState, NameChange, StoredFile, StoredLog};
+use stemmadb::log_storage::{
+    ClusterRecords, Deposed, FileId, FileState, NameChange, RecordChange, StoredFile, StoredLog,
+};
 use uuid::Uuid;
 
 use crate::cluster::Shared;
@@ -38,6 +40,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 
 /// The name, in the table of names, under which files wait for their deletion.
 const REMOVED: &str = "removed/";
+
+/// The partition of the records that members share.
+const RECORDS: &str = "catalog";
 
 /// The epochs that wrote a file, and where each began.
 pub(crate) type Starts = BTreeMap<i64, i64>;
@@ -319,6 +324,49 @@ impl Requests {
         self.try_conditionally(&self.statements().release, (database, member)).await.map(drop)
     }
 
+    /// The version of the records that members share.
+    pub(crate) async fn records_version(&self) -> io::Result<Option<Uuid>> {
+        let found = self.read(&self.statements().records_version, (RECORDS,)).await?;
+        let row = found.maybe_first_row::<(Option<Uuid>,)>().map_err(io::Error::other)?;
+        Ok(row.and_then(|(version,)| version))
+    }
+
+    pub(crate) async fn records(&self) -> io::Result<ClusterRecords> {
+        let found = self.read(&self.statements().records, (RECORDS,)).await?;
+        let mut records = ClusterRecords::default();
+        for row in found.rows::<(Option<String>, Option<Vec<u8>>, Option<Uuid>)>().map_err(io::Error::other)? {
+            // Without records, there is one row, with their version.
+            let (id, value, version) = row.map_err(io::Error::other)?;
+            records.version = version;
+            records.values.extend(id.zip(value));
+        }
+        Ok(records)
+    }
+
+    /// Changes records if their version is still `before`. Returns the new version if they were changed.
+    pub(crate) async fn change_records(
+        &self,
+        before: Option<Uuid>,
+        changes: &[RecordChange],
+    ) -> io::Result<Option<Uuid>> {
+        let (statements, version) = (self.statements(), Uuid::new_v4());
+        let mut batch = vec![(&statements.change_records, Values::Records((version, RECORDS, before)))];
+        batch.extend(changes.iter().map(|(id, value)| match value {
+            Some(value) => (&statements.put_record, Values::PutRecord((RECORDS, id.clone(), value.clone()))),
+            None => (&statements.remove_record, Values::RemoveRecord((RECORDS, id.clone()))),
+        }));
+        // An earlier attempt may have been applied.
+        let is_changed = self.try_batch(batch).await? || self.records_version().await? == Some(version);
+        Ok(is_changed.then_some(version))
+    }
+
+    /// Whether there is a log of this name.
+    pub(crate) async fn exists(&self) -> io::Result<bool> {
+        let found = self.read(&self.statements().find_log, (&self.log,)).await?;
+        let known = found.maybe_first_row::<(Option<Uuid>, Option<i64>)>().map_err(io::Error::other)?;
+        Ok(known.is_some_and(|(id, _)| id.is_some()))
+    }
+
     /// Executes a read, repeatedly if it fails.
     async fn read(&self, statement: &PreparedStatement, values: impl SerializeRow) -> io::Result<QueryRowsResult> {
         let result = self.repeat(|| self.cluster.session.execute_unpaged(statement, &values)).await?;
@@ -381,6 +429,9 @@ enum Values {
     Begin((i64, i64, HashMap<i64, i64>, Uuid)),
     Advance((i64, Uuid, i64, i64)),
     Frames((Uuid, i64, i64, Vec<u8>)),
+    Records((Uuid, &'static str, Option<Uuid>)),
+    PutRecord((&'static str, String, Vec<u8>)),
+    RemoveRecord((&'static str, String)),
 }
 
 impl SerializeRow for Values {
@@ -396,6 +447,9 @@ impl SerializeRow for Values {
             Values::Begin(values) => values.serialize(context, writer),
             Values::Advance(values) => values.serialize(context, writer),
             Values::Frames(values) => values.serialize(context, writer),
+            Values::Records(values) => values.serialize(context, writer),
+            Values::PutRecord(values) => values.serialize(context, writer),
+            Values::RemoveRecord(values) => values.serialize(context, writer),
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) const ROW_BYTES: u64 = 64 << 10;
 pub(crate) const PART_BYTES: u64 = 64 << 20;
 
 /// The tables: names, and what is in their rows.
-const TABLES: [(&str, &str); 5] = [
+const TABLES: [(&str, &str); 6] = [
     (
         "names",
         "log text, name text, file uuid, bytes bigint, state tinyint, id uuid static, epoch bigint static, \
@@ -37,6 +37,7 @@ const TABLES: [(&str, &str); 5] = [
     ("contents", "file uuid, part int, offset bigint, bytes blob, PRIMARY KEY ((file, part), offset)"),
     ("members", "id uuid PRIMARY KEY, address text, beat bigint, lease_ms bigint"),
     ("owners", "database text PRIMARY KEY, member uuid, address text"),
+    ("records", "space text, id text, value blob, version uuid static, PRIMARY KEY (space, id)"),
 ];
 
 /// Creates keyspace and tables if they don't exist, and uses them. Many servers may do so at once.
@@ -90,6 +91,11 @@ pub(crate) struct Statements {
     pub(crate) first_owner: PreparedStatement,
     pub(crate) next_owner: PreparedStatement,
     pub(crate) release: PreparedStatement,
+    pub(crate) records_version: PreparedStatement,
+    pub(crate) records: PreparedStatement,
+    pub(crate) change_records: PreparedStatement,
+    pub(crate) put_record: PreparedStatement,
+    pub(crate) remove_record: PreparedStatement,
 }
 
 impl Statements {
@@ -141,6 +147,11 @@ impl Statements {
                 .await?,
             next_owner: prepare("UPDATE owners SET member = ?, address = ? WHERE database = ? IF member = ?").await?,
             release: prepare("DELETE FROM owners WHERE database = ? IF member = ?").await?,
+            records_version: serial("SELECT version FROM records WHERE space = ? LIMIT 1").await?,
+            records: serial("SELECT id, value, version FROM records WHERE space = ?").await?,
+            change_records: prepare("UPDATE records SET version = ? WHERE space = ? IF version = ?").await?,
+            put_record: prepare("INSERT INTO records (space, id, value) VALUES (?, ?, ?)").await?,
+            remove_record: prepare("DELETE FROM records WHERE space = ? AND id = ?").await?,
         })
     }
 }

@@ -82,6 +82,9 @@ pub struct Config {
     pub limits: Limits,
     /// The listeners of the wire protocol.
     pub wire: Wire,
+    /// The cluster to be a member of, for the command: a program gives
+    /// [`ServerBuilder::cluster`](crate::ServerBuilder::cluster) a store.
+    pub cluster: ClusterMember,
     /// The clock for the expiry of sessions and JSON Web Tokens, replaceable for tests.
     #[doc(hidden)]
     pub clock: Clock,
@@ -304,6 +307,50 @@ impl Default for Limits {
     }
 }
 
+/// How a server is a member of a cluster whose logs are in Cassandra or ScyllaDB.
+#[derive(Clone)]
+pub struct ClusterMember {
+    /// Some nodes of the Cassandra or ScyllaDB cluster, each `host:port`. Empty: the server is in no cluster.
+    pub nodes: Vec<String>,
+    /// The keyspace, which is created if it does not exist.
+    pub keyspace: String,
+    /// How many nodes have each row of a keyspace that is created.
+    pub replication: usize,
+    /// The URL at which the other servers reach this one. `None`: the address that it listens on.
+    pub address: Option<String>,
+    /// How long a server may be silent before others take its databases.
+    pub lease: Duration,
+    /// The user at the nodes; none: they don't ask for one.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: String,
+}
+
+impl Default for ClusterMember {
+    fn default() -> Self {
+        ClusterMember {
+            nodes: Vec::new(),
+            keyspace: "stemma".to_owned(),
+            replication: 3,
+            address: None,
+            lease: Duration::from_secs(10),
+            user: None,
+            password: String::new(),
+        }
+    }
+}
+
+impl std::fmt::Debug for ClusterMember {
+    /// Does not show the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterMember")
+            .field("nodes", &self.nodes)
+            .field("keyspace", &self.keyspace)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The listeners of the wire protocol, for clients with the library's own interface.
 #[derive(Debug, Clone)]
 pub struct Wire {
@@ -387,6 +434,7 @@ impl Config {
             poll_us: 50,
             limits: Limits::default(),
             wire: Wire::default(),
+            cluster: ClusterMember::default(),
             clock: Clock::default(),
         }
     }

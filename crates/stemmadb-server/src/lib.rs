@@ -65,8 +65,8 @@ mod writes;
 
 pub use auth::Access;
 pub use config::{
-    Acme, Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator, Tls, Triggers,
-    Wire,
+    Acme, Administrator, ClusterMember, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, ProxySecret, Replicator,
+    Tls, Triggers, Wire,
 };
 pub use directory::raise_descriptor_limit;
 pub use documents::{format_rfc3339, format_rfc3339_us};

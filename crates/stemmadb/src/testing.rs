@@ -14,7 +14,7 @@ use crate::{Blob, Database, Durability, Error, Options, Result};
 
 pub(crate) use log_storage::default_log_storage;
 pub use log_storage::{LOG_STORAGE_VARIABLE, MakeLogStorage, MemoryLogStorage, StorageFault, set_log_storage};
-pub use memory_cluster::{MemoryCluster, MemoryMember};
+pub use memory_cluster::{MakeLog, MemoryCluster, MemoryMember};
 
 pub use crate::options::Clock;
 pub use crate::vfs::{Call, Failure, FaultVfs, Random};

@@ -10,7 +10,8 @@ use stemmadb_server::settings::{Kind, Setting, settings};
 #[command(after_long_help = "Examples:\n\n  \
     stemma serve databases\n  \
     STEMMA_ADMIN_PASSWORD=secret stemma serve databases --listen 0.0.0.0:5984\n  \
-    stemma serve databases --config server.toml --print-config\n\n\
+    stemma serve databases --config server.toml --print-config\n  \
+    stemma serve copies --cluster 10.0.0.1:9042,10.0.0.2:9042 --listen 10.0.1.1:5984\n\n\
     The directory contains databases: NAME.stemma, or created over HTTP. While the server runs, no other process can \
     open them. Without an administrator password, one is generated and printed, and the server accepts local \
     connections only.\n\n\
@@ -89,6 +90,7 @@ fn argument(setting: &Setting) -> Option<Arg> {
         .value_name(setting.kind.placeholder())
         .help(format!("{}{default}", setting.help))
         .hide_short_help(setting.name.contains('.'));
+    let argument = if setting.name == "cluster.nodes" { argument.visible_alias("cluster") } else { argument };
     Some(match setting.kind {
         Kind::Flag => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         kind if kind.is_list() => argument.action(ArgAction::Append),

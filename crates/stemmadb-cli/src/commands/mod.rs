@@ -4,6 +4,7 @@ mod aggregate;
 mod attachment;
 mod backup;
 mod changes;
+mod cluster;
 mod completions;
 mod console;
 mod document;

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use stemmadb_server::settings::{LoadedSettings, SettingSources, SettingsError};
-use stemmadb_server::{BLOCKING_THREADS_MAX, Config, Format, Server, raise_descriptor_limit};
+use stemmadb_server::{BLOCKING_THREADS_MAX, Config, Format, Server, ServerBuilder, raise_descriptor_limit};
 
-use super::Session;
+use super::{Session, cluster};
 use crate::arguments::Serve;
 use crate::failure::{Exit, Failure, Result, notice};
 
@@ -81,7 +81,11 @@ async fn serve_until_interrupted(config: Config, announce: impl FnOnce(&Server, 
     let shutdown = ShutdownSignal::install().map_err(cannot_wait)?;
     let _logging =
         config.log.install(std::io::stderr()).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
-    let started = Server::start(config.clone()).await;
+    let joining = config.clone();
+    let joined = tokio::task::spawn_blocking(move || cluster::join(&joining)).await;
+    let joined = joined.map_err(|error| Failure::new(Exit::Internal, error.to_string()))??;
+    let builder = joined.into_iter().fold(Server::builder(config.clone()), ServerBuilder::cluster);
+    let started = builder.start().await;
     let server = started.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
     let announced = announce(&server, &config);
     if announced.is_ok() {

@@ -78,6 +78,23 @@ macro_rules! list {
     };
 }
 
+/// Defines a setting that is a text.
+macro_rules! text {
+    ($name:literal $($field:ident).+, $help:literal) => {
+        Setting {
+            name: $name,
+            kind: Kind::Text,
+            help: $help,
+            default_text: None,
+            apply: |config, texts| {
+                config.$($field).+ = single(texts)?.to_owned();
+                Ok(())
+            },
+            show: |config| vec![config.$($field).+.clone()],
+        }
+    };
+}
+
 /// The error for a value that is not of its kind.
 fn expected(kind: Kind) -> String {
     format!("expected {}", kind.expected())
@@ -362,6 +379,49 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("wire.snapshot_count" Count wire.snapshot_count,
         "Maximum number of such snapshots; more transactions are refused"
     ),
+    list!("cluster.nodes" cluster.nodes,
+        "Nodes of the Cassandra or ScyllaDB cluster that has the databases, host:port; needs the cargo feature cluster"
+    ),
+    text!("cluster.keyspace" cluster.keyspace, "The keyspace; created if it does not exist"),
+    setting!("cluster.replication" Count cluster.replication,
+        "How many nodes have each row of a keyspace that is created"
+    ),
+    Setting {
+        name: "cluster.address",
+        kind: Kind::Text,
+        help: "The URL at which the other servers of the cluster reach this one",
+        default_text: Some("that of listen"),
+        apply: |config, texts| {
+            config.cluster.address = Some(single(texts)?.trim_end_matches('/').to_owned());
+            Ok(())
+        },
+        show: |config| config.cluster.address.iter().cloned().collect(),
+    },
+    setting!("cluster.lease" Duration cluster.lease,
+        "How long a server of the cluster may be silent before others take its databases"
+    ),
+    Setting {
+        name: "cluster.user",
+        kind: Kind::Text,
+        help: "The user at the nodes",
+        default_text: Some("none"),
+        apply: |config, texts| {
+            config.cluster.user = Some(single(texts)?.to_owned());
+            Ok(())
+        },
+        show: |config| config.cluster.user.iter().cloned().collect(),
+    },
+    Setting {
+        name: "cluster.password",
+        kind: Kind::Secret,
+        help: "The password of cluster.user",
+        default_text: None,
+        apply: |config, texts| {
+            config.cluster.password = single(texts)?.to_owned();
+            Ok(())
+        },
+        show: |_| Vec::new(),
+    },
 ];
 
 fn administrator(config: &mut Config) -> &mut Administrator {

@@ -4,19 +4,23 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stemmadb::Durability;
 use stemmadb::log_storage::ClusterStore;
 use stemmadb_server::script::WorkerCommand;
-use stemmadb_server::{Administrator, Config, Server};
+use stemmadb_server::{Administrator, Config, Server, ServerBuilder};
 use tokio::runtime::Runtime;
 
 /// A server in this process, stopped on drop.
 pub(crate) struct TestServer {
     runtime: Runtime,
     server: Option<Server>,
+    /// The other servers of its cluster, if the tests run in one: requests go to all in turn.
+    others: Vec<TestServer>,
+    turn: AtomicUsize,
     address: SocketAddr,
     config: Config,
     _directory: tempfile::TempDir,
@@ -52,33 +56,56 @@ impl TestServer {
 
     /// Starts a server with a modified configuration.
     pub(crate) fn with(change: impl FnOnce(Config) -> Config) -> Self {
-        Self::start(change, None)
-    }
-
-    fn start(change: impl FnOnce(Config) -> Config, cluster: Option<Arc<dyn ClusterStore>>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let worker = PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker"));
-        let config = change(Config {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
-            durability: Durability::None,
-            scripts: Some(WorkerCommand { program: worker, arguments: Vec::new() }),
-            ..Config::new(directory.path())
-        });
-        let builder = Server::builder(config.clone());
-        let builder = match cluster {
-            Some(member) => builder.cluster(member),
-            None => builder,
+        let config = change(Self::config(directory.path()));
+        let Some(cluster) = crate::cluster::of_all_tests() else { return Self::start(config, directory, None) };
+        let start = |config: Config, directory| {
+            let address = crate::cluster::free_address();
+            let member = cluster.join(&format!("http://{address}"));
+            Self::start(Config { address, ..config }, directory, Some(member))
         };
-        let server = runtime.block_on(builder.start()).unwrap();
-        let address = server.address();
-        TestServer { runtime, server: Some(server), address, config, _directory: directory }
+        let other = |_| {
+            let directory = tempfile::tempdir().unwrap();
+            start(Config { directory: directory.path().to_owned(), ..config.clone() }, directory)
+        };
+        let others: Vec<_> = (0..2).map(other).collect();
+        let mut first = start(config.clone(), directory);
+        crate::cluster::until_known(&others.iter().chain([&first]).collect::<Vec<_>>());
+        first.others = others;
+        first
     }
 
     /// Starts a server at an address, as a member of a cluster.
     pub(crate) fn in_cluster(address: SocketAddr, member: Arc<dyn ClusterStore>) -> Self {
-        Self::start(|config| Config { address, ..config }, Some(member))
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { address, ..Self::config(directory.path()) };
+        Self::start(config, directory, Some(member))
+    }
+
+    fn config(directory: &Path) -> Config {
+        let worker = PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker"));
+        Config {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
+            durability: Durability::None,
+            scripts: Some(WorkerCommand { program: worker, arguments: Vec::new() }),
+            ..Config::new(directory)
+        }
+    }
+
+    fn start(config: Config, directory: tempfile::TempDir, cluster: Option<Arc<dyn ClusterStore>>) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let builder = cluster.into_iter().fold(Server::builder(config.clone()), ServerBuilder::cluster);
+        let server = runtime.block_on(builder.start()).unwrap();
+        TestServer {
+            runtime,
+            address: server.address(),
+            server: Some(server),
+            others: Vec::new(),
+            turn: AtomicUsize::default(),
+            config,
+            _directory: directory,
+        }
     }
 
     /// A database of the server, as its program sees it.
@@ -136,7 +163,9 @@ impl TestServer {
 
     /// Sends a request with these headers and only the fields that HTTP requires in addition.
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
-        let mut stream = TcpStream::connect(self.address).unwrap();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % (self.others.len() + 1);
+        let address = self.others.get(turn).map_or(self.address, TestServer::address);
+        let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {

@@ -2,62 +2,127 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stemmadb::log_storage::ClusterStore;
-use stemmadb::testing::{MemoryCluster, MemoryMember};
+use stemmadb::testing::MemoryCluster;
+use stemmadb_cassandra::{Cluster, ClusterOptions};
 
 use crate::client::{ADMIN, TestServer};
 use crate::virtual_database::until;
 
 const LEASE: Duration = Duration::from_millis(1500);
 
+/// A node of a Cassandra cluster, if there is one: the servers of these tests are members of it then. Otherwise, their
+/// cluster is in memory.
+fn cassandra() -> Option<String> {
+    std::env::var("STEMMA_CASSANDRA").ok()
+}
+
+/// The cluster of the servers of all tests, if `STEMMA_TEST_CLUSTER` asks for one: `memory`, or `cassandra` for logs in
+/// the cluster of `STEMMA_CASSANDRA`. Each test has three servers then, and its requests go to all of them in turn.
+pub(crate) fn of_all_tests() -> Option<MemoryCluster> {
+    let cluster = MemoryCluster::new(Duration::from_secs(10));
+    match std::env::var("STEMMA_TEST_CLUSTER").ok()?.as_str() {
+        "cassandra" => {
+            let node = cassandra().expect("STEMMA_CASSANDRA names a node");
+            static NODES: OnceLock<Cluster> = OnceLock::new();
+            let nodes = NODES
+                .get_or_init(|| Cluster::connect(ClusterOptions::new([node], "stemma_http_tests")).expect("a cluster"));
+            let prefix = uuid();
+            Some(cluster.logs_from(move |log| nodes.log(&format!("{prefix}/{log}"))))
+        }
+        _ => Some(cluster),
+    }
+}
+
+fn uuid() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// What servers are members of.
+enum TestCluster {
+    Memory(MemoryCluster),
+    Cassandra(Cluster),
+}
+
+impl TestCluster {
+    fn new() -> Self {
+        match cassandra() {
+            None => TestCluster::Memory(MemoryCluster::new(LEASE)),
+            Some(node) => {
+                let keyspace = format!("stemma_http_{}", &uuid()[..8]);
+                let options = ClusterOptions::new([node], keyspace);
+                TestCluster::Cassandra(Cluster::connect(options).expect("a cluster"))
+            }
+        }
+    }
+
+    fn start_server(&self) -> (TestServer, Arc<dyn ClusterStore>) {
+        let address = free_address();
+        let url = format!("http://{address}");
+        let member: Arc<dyn ClusterStore> = match self {
+            TestCluster::Memory(cluster) => cluster.join(&url),
+            TestCluster::Cassandra(cluster) => Arc::new(cluster.join(&url, Duration::from_secs(5)).expect("a member")),
+        };
+        (TestServer::in_cluster(address, member.clone()), member)
+    }
+
+    fn logs(&self) -> Vec<String> {
+        match self {
+            TestCluster::Memory(cluster) => cluster.logs(),
+            TestCluster::Cassandra(cluster) => cluster.logs().expect("the logs"),
+        }
+    }
+}
+
 /// Servers, and the members of the cluster that they are.
 struct Servers {
-    cluster: MemoryCluster,
-    servers: Vec<(TestServer, Arc<MemoryMember>)>,
+    cluster: TestCluster,
+    servers: Vec<(TestServer, Arc<dyn ClusterStore>)>,
 }
 
 impl Servers {
     fn start(count: usize) -> Self {
-        let mut servers = Servers { cluster: MemoryCluster::new(LEASE), servers: Vec::new() };
-        (0..count).for_each(|_| servers.add());
-        servers.until_known(count);
+        let cluster = TestCluster::new();
+        let servers = Servers { servers: (0..count).map(|_| cluster.start_server()).collect(), cluster };
+        until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
         servers
-    }
-
-    fn add(&mut self) {
-        let address = free_address();
-        let member = self.cluster.join(&format!("http://{address}"));
-        let server = TestServer::in_cluster(address, member.clone());
-        self.servers.push((server, member));
     }
 
     fn get(&self, number: usize) -> &TestServer {
         &self.servers[number % self.servers.len()].0
     }
 
-    /// Waits until every server knows that there are `count`.
-    fn until_known(&self, count: usize) {
-        until("all servers know all servers", || {
-            let knows = |server: &TestServer| {
-                server.get("/_membership").json()["all_nodes"].as_array().is_some_and(|nodes| nodes.len() == count)
-            };
-            self.servers.iter().all(|(server, _)| knows(server))
-        });
-    }
-
     /// The number of the server that owns a database.
     fn owner_of(&self, database: &str) -> Option<usize> {
-        let owner = self.cluster.owner_of(database)?;
+        let owner = owner_of(&*self.servers[0].1, database)?;
         self.servers.iter().position(|(_, member)| member.address() == owner)
     }
 }
 
-fn free_address() -> SocketAddr {
+/// The URL of the server that owns a database.
+fn owner_of(member: &dyn ClusterStore, database: &str) -> Option<String> {
+    let records = member.records(None).unwrap().unwrap();
+    let record: Value = serde_json::from_slice(records.values.get(&format!("database:{database}"))?).unwrap();
+    member.owner(&format!("{database}/{}", record["instance_id"].as_str().unwrap())).unwrap()
+}
+
+/// Waits until every server knows all of them.
+pub(crate) fn until_known(servers: &[&TestServer]) {
+    until("all servers know all servers", || {
+        let knows = |server: &&TestServer| {
+            let nodes = server.get("/_membership").json()["all_nodes"].clone();
+            nodes.as_array().is_some_and(|nodes| nodes.len() == servers.len())
+        };
+        servers.iter().all(knows)
+    });
+}
+
+pub(crate) fn free_address() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
 }
 
@@ -173,13 +238,23 @@ fn nobody_pretends_to_be_a_server() {
 
 #[test]
 fn databases_of_a_silent_server_go_to_others_and_lose_nothing() {
-    let servers = Servers::start(3);
+    // Servers whose members of a cluster in memory can fall silent.
+    let (cluster, mut members) = (MemoryCluster::new(LEASE), Vec::new());
+    let mut start = || {
+        let address = free_address();
+        let member = cluster.join(&format!("http://{address}"));
+        members.push(member.clone());
+        (TestServer::in_cluster(address, member.clone()), member as Arc<dyn ClusterStore>)
+    };
+    let started = (0..3).map(|_| start()).collect();
+    let servers = Servers { servers: started, cluster: TestCluster::Memory(cluster.clone()) };
+    until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
     for number in 0..9 {
         servers.get(0).database(&format!("db{number}"), &[json!({"_id": "before"})]);
     }
     let silent = servers.owner_of("db0").unwrap();
     let lost: Vec<_> = (0..9).filter(|number| servers.owner_of(&format!("db{number}")) == Some(silent)).collect();
-    servers.servers[silent].1.fall_silent();
+    members[silent].fall_silent();
     // It neither reads nor writes what may belong to another one.
     let (path, alive) = ("/db0/zombie", servers.get(silent + 1));
     let refused = servers.get(silent).put(path, &json!({}));
@@ -190,7 +265,7 @@ fn databases_of_a_silent_server_go_to_others_and_lose_nothing() {
         let written = alive.put(&format!("/{name}/after"), &json!({}));
         assert_eq!(written.status, 201, "{written:?}");
         assert_eq!(alive.get(&format!("/{name}/before")).status, 200);
-        assert_ne!(servers.owner_of(&name), Some(silent));
+        assert_ne!(owner_of(&*servers.servers[(silent + 1) % 3].1, &name), Some(members[silent].address().to_owned()));
     }
     assert_eq!(alive.get(path).status, 404);
 }
@@ -217,27 +292,27 @@ fn databases_move_without_a_failed_request_when_servers_come_and_go() {
         servers.get(0).database(&format!("db{number}"), &[]);
     }
     let stop = AtomicBool::new(false);
-    let (first, second) = (servers.servers.remove(0).0, servers.servers.remove(0).0);
+    let (first, second) = (servers.servers.remove(0), servers.servers.remove(0));
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..8)
             .map(|number| {
-                let (stop, through) = (&stop, [&first, &second]);
+                let (stop, through) = (&stop, [&first.0, &second.0]);
                 scope.spawn(move || write_until(&through, &format!("db{number}"), stop))
             })
             .collect();
-        servers.add();
-        let third = servers.servers[0].1.address().to_owned();
+        let third = servers.cluster.start_server();
+        let third_address = third.1.address().to_owned();
         let owned_by_third = || {
-            let owner = |number: usize| servers.cluster.owner_of(&format!("db{number}"));
-            (0..8).filter(|number| owner(*number).as_ref() == Some(&third)).count()
+            let owner = |number: usize| owner_of(&*first.1, &format!("db{number}"));
+            (0..8).filter(|number| owner(*number).as_ref() == Some(&third_address)).count()
         };
         until("the new server owns databases", || owned_by_third() > 0);
-        servers.servers.clear();
+        drop(third);
         until("the server that left owns none", || owned_by_third() == 0);
         stop.store(true, Ordering::SeqCst);
         for (number, writer) in writers.into_iter().enumerate() {
             let written = writer.join().unwrap();
-            let listed = first.get(&format!("/db{number}/_all_docs")).json();
+            let listed = first.0.get(&format!("/db{number}/_all_docs")).json();
             let listed: Vec<_> =
                 listed["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
             assert_eq!(listed, written);
@@ -247,11 +322,8 @@ fn databases_move_without_a_failed_request_when_servers_come_and_go() {
 
 #[test]
 fn directories_of_servers_can_be_lost() {
-    let cluster = MemoryCluster::new(LEASE);
-    let start = || {
-        let address = free_address();
-        TestServer::in_cluster(address, cluster.join(&format!("http://{address}")))
-    };
+    let cluster = TestCluster::new();
+    let start = || cluster.start_server().0;
     let server = start();
     server.database("notes", &[json!({"_id": "a", "n": 1})]);
     server.put("/notes/_security", &json!({"members": {"names": ["ann"]}}));

@@ -15,7 +15,12 @@ use crate::vfs::{ClusterRecords, ClusterStore, LogClaim, LogOwnership, LogStorag
 pub struct MemoryCluster {
     shared: Arc<Mutex<Shared>>,
     lease: Duration,
+    /// Makes logs that are not in memory.
+    make_log: Option<Arc<MakeLog>>,
 }
+
+/// Makes the log of a name, for another owner each time.
+pub type MakeLog = dyn Fn(&str) -> Arc<dyn LogStorage> + Send + Sync;
 
 #[derive(Default)]
 struct Shared {
@@ -35,7 +40,14 @@ impl MemoryCluster {
     /// A cluster without members. They may be silent for the time of a lease.
     #[must_use]
     pub fn new(lease: Duration) -> Self {
-        MemoryCluster { shared: Arc::default(), lease }
+        MemoryCluster { shared: Arc::default(), lease, make_log: None }
+    }
+
+    /// Puts the logs elsewhere. They are never deleted.
+    #[must_use]
+    pub fn logs_from(mut self, make_log: impl Fn(&str) -> Arc<dyn LogStorage> + Send + Sync + 'static) -> Self {
+        self.make_log = Some(Arc::new(make_log));
+        self
     }
 
     /// Joins as a member that others reach at `address`.
@@ -46,15 +58,6 @@ impl MemoryCluster {
         Arc::new(MemoryMember { cluster: self.clone(), id, address })
     }
 
-    /// The address of the member that owns the newest log of a database.
-    #[must_use]
-    pub fn owner_of(&self, database: &str) -> Option<String> {
-        let shared = self.lock();
-        let prefix = format!("{database}/");
-        let mut owners = shared.owners.iter().filter(|(log, _)| log.starts_with(&prefix));
-        owners.find_map(|(_, owner)| Some(shared.members.get(owner)?.address.clone()))
-    }
-
     /// The names of the logs.
     #[must_use]
     pub fn logs(&self) -> Vec<String> {
@@ -63,6 +66,13 @@ impl MemoryCluster {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log(&self, log: &str) -> Arc<dyn LogStorage> {
+        match &self.make_log {
+            Some(make_log) => make_log(log),
+            None => Arc::new(self.lock().logs.entry(log.to_owned()).or_default().another_owner()),
+        }
     }
 
     fn is_alive(&self, shared: &Shared, member: Uuid) -> bool {
@@ -126,8 +136,8 @@ impl ClusterStore for MemoryMember {
             return Ok(LogClaim::Elsewhere(shared.members[&owner].address.clone()));
         }
         shared.owners.insert(log.to_owned(), self.id);
-        let storage = shared.logs.entry(log.to_owned()).or_default().another_owner();
-        let claimed = Claimed { cluster: self.cluster.clone(), member: self.id, storage };
+        drop(shared);
+        let claimed = Claimed { cluster: self.cluster.clone(), member: self.id, log: log.to_owned() };
         Ok(LogClaim::Owned(Arc::new(claimed)))
     }
 
@@ -146,7 +156,7 @@ impl ClusterStore for MemoryMember {
     }
 
     fn log(&self, log: &str) -> Arc<dyn LogStorage> {
-        Arc::new(self.cluster.lock().logs.entry(log.to_owned()).or_default().another_owner())
+        self.cluster.log(log)
     }
 
     fn records(&self, known: Option<Uuid>) -> io::Result<Option<ClusterRecords>> {
@@ -178,7 +188,7 @@ impl ClusterStore for MemoryMember {
 struct Claimed {
     cluster: MemoryCluster,
     member: Uuid,
-    storage: MemoryLogStorage,
+    log: String,
 }
 
 impl LogOwnership for Claimed {
@@ -188,6 +198,6 @@ impl LogOwnership for Claimed {
     }
 
     fn log(&self) -> Arc<dyn LogStorage> {
-        Arc::new(self.storage.another_owner())
+        self.cluster.log(&self.log)
     }
 }
