@@ -1,6 +1,7 @@
 //! The HTTP server: listener, connections and their limits, request handling, shutdown; and the server as a service in
 //! a program's own HTTP server.
 
+mod background;
 mod builder;
 mod event_loops;
 mod http2;
@@ -60,6 +61,7 @@ use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::virtual_databases::{EnteredVirtual, Shard, VirtualDatabases};
 use crate::wire::WireServer;
+use background::{divide_memory, keep_blocking_thread, reload_changed};
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
@@ -80,48 +82,6 @@ pub struct Server {
     /// They also run what connections began, so they end last.
     loops: Arc<EventLoops>,
     wire: Option<Arc<WireServer>>,
-}
-
-/// The interval that keeps one thread of the blocking pool alive. Idle threads end after 10 seconds.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
-
-/// Keeps one thread of the blocking pool alive. If the system refuses another thread, blocking work waits for this one;
-/// without any, the pool would panic.
-async fn keep_blocking_thread(mut stopped: watch::Receiver<bool>) {
-    while timeout(KEEP_ALIVE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
-        blocking(|| Ok(())).await.ok();
-    }
-}
-
-/// The interval at which memory is divided among the databases in use.
-const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
-
-async fn divide_memory(directory: Arc<Directory>, mut stopped: watch::Receiver<bool>) {
-    while timeout(MEMORY_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
-        let directory = directory.clone();
-        blocking(move || {
-            directory.redivide_memory();
-            Ok(())
-        })
-        .await
-        .ok();
-    }
-}
-
-/// Reads the accounts again when another server of the cluster has changed them.
-async fn reload_changed(state: Arc<ServerState>) {
-    let Some(mut changed) = state.directory.records_changed() else { return };
-    let (state, mut stopped) = (Arc::downgrade(&state), state.stopping.clone());
-    loop {
-        tokio::select! {
-            changed = changed.changed() => if changed.is_err() { return },
-            _ = stopped.wait_for(|stopped| *stopped) => return,
-        }
-        let Some(state) = state.upgrade() else { return };
-        if let Err(failure) = blocking(move || state.authenticator.reload(&state.directory)).await {
-            tracing::error!(target: "stemma::database", "reading records of the cluster: {}", failure.reason());
-        }
-    }
 }
 
 impl Server {

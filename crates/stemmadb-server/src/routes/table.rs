@@ -106,7 +106,7 @@ fn server_routes() -> Vec<Endpoint> {
             "Lists running replications, compactions, index builds and backups.", returns("Objects")),
         route!(GET "/_cluster_setup" ServerAdmin server::cluster_setup, "Returns the cluster state: a single node.",
             returns("Object")),
-        route!(GET "/_membership" ServerAdmin server::membership, "Lists the servers of the cluster by their URLs; one name without a cluster.",
+        route!(GET "/_membership" ServerAdmin server::membership, "Lists the servers of the cluster by their URLs.",
             returns("Membership")),
     ]
 }

@@ -1,0 +1,53 @@
+//! What runs as long as the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::app::ServerState;
+use crate::directory::Directory;
+use crate::http::blocking;
+
+/// The interval that keeps one thread of the blocking pool alive. Idle threads end after 10 seconds.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
+
+/// Keeps one thread of the blocking pool alive. If the system refuses another thread, blocking work waits for this one;
+/// without any, the pool would panic.
+pub(super) async fn keep_blocking_thread(mut stopped: watch::Receiver<bool>) {
+    while timeout(KEEP_ALIVE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        blocking(|| Ok(())).await.ok();
+    }
+}
+
+/// The interval at which memory is divided among the databases in use.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(super) async fn divide_memory(directory: Arc<Directory>, mut stopped: watch::Receiver<bool>) {
+    while timeout(MEMORY_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        let directory = directory.clone();
+        blocking(move || {
+            directory.redivide_memory();
+            Ok(())
+        })
+        .await
+        .ok();
+    }
+}
+
+/// Reads the accounts again when another server of the cluster has changed them.
+pub(super) async fn reload_changed(state: Arc<ServerState>) {
+    let Some(mut changed) = state.directory.records_changed() else { return };
+    let (state, mut stopped) = (Arc::downgrade(&state), state.stopping.clone());
+    loop {
+        tokio::select! {
+            changed = changed.changed() => if changed.is_err() { return },
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+        let Some(state) = state.upgrade() else { return };
+        if let Err(failure) = blocking(move || state.authenticator.reload(&state.directory)).await {
+            tracing::error!(target: "stemma::database", "reading records of the cluster: {}", failure.reason());
+        }
+    }
+}
