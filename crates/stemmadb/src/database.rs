@@ -141,7 +141,7 @@ impl Database {
         directory::rebuild(path.as_ref(), options, |opened| Self::start_opened(opened, &mut progress))
     }
 
-    fn start_opened(opened: OpenedDirectory, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
+    pub(crate) fn start_opened(opened: OpenedDirectory, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
         let OpenedDirectory { vfs, tree, options, path, lock } = opened;
         Self::start(vfs, tree, options, Some(path), Some(lock), progress)
     }

@@ -57,6 +57,7 @@ mod options;
 mod publish;
 mod query;
 mod read;
+pub mod replica;
 mod replicate;
 mod retention;
 mod revision;

@@ -64,6 +64,18 @@ impl Keyring {
         }))
     }
 
+    /// Takes over the keys of a newer key file, which another process has written.
+    ///
+    /// # Errors
+    /// Those of [`Keyring::decode`].
+    pub(crate) fn reload(&self, bytes: &[u8], key: &EncryptionKey) -> Result<()> {
+        let (newer, newer_wrapping) = key_file::decode(bytes, key)?;
+        let State { keys, removed, wrapping, .. } = &mut *self.0.write();
+        removed.append(&mut keys.keys);
+        (*keys, *wrapping) = (newer, newer_wrapping);
+        Ok(())
+    }
+
     /// The bytes of a key file.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let state = self.0.read();

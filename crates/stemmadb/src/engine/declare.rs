@@ -269,7 +269,7 @@ impl Store {
         let index = declared.numbered(number).ok_or_else(dropped)?;
         let mut prepared = self.prepare_batch(&index.definition, from, to)?;
         let mut writer = self.writer.lock();
-        self.refuse_if_closed()?;
+        self.refuse_if_broken()?;
         self.index_builds.refuse_if_stopped()?;
         if self.parts.declared().numbered(number).is_none() {
             return Err(dropped());
@@ -384,6 +384,13 @@ impl Store {
                 None => {}
             }
         }
+        if self.parts.options.is_replica {
+            // Their owner declares them again.
+            let mut failed = self.index_builds.failed.lock();
+            let why = || "this version orders values otherwise than the owner's".to_owned();
+            failed.extend(outdated.iter().map(|index| (index.definition.number, why())));
+            outdated.clear();
+        }
         if !self.parts.options.read_only && !outdated.is_empty() {
             let mut writer = self.writer.lock();
             for index in outdated {
@@ -400,7 +407,8 @@ impl Store {
         self.find_garbage()
     }
 
-    fn find_garbage(&self) -> Result<()> {
+    /// Finds the rows of dropped indexes.
+    pub(super) fn find_garbage(&self) -> Result<()> {
         let declared = self.parts.declared();
         let mut garbage = Vec::new();
         for entry in self.parts.paths.entries_since(1) {
@@ -426,6 +434,12 @@ impl Store {
     /// Whether index work was left unfinished when the database was last closed.
     pub(super) fn has_unfinished_indexes(&self) -> bool {
         self.parts.declared().indexes.iter().any(|index| !index.is_ready)
+    }
+
+    /// Whether an index is not ready, and can be built.
+    pub(super) fn has_buildable_indexes(&self) -> bool {
+        let failed = self.index_builds.failed.lock();
+        self.parts.declared().indexes.iter().any(|index| !index.is_ready && !failed.contains_key(&index.definition.number))
     }
 
     /// Finishes that work without background threads.

@@ -34,6 +34,10 @@ pub(crate) struct OpenedDirectory {
     pub(crate) lock: Arc<DatabaseLock>,
 }
 
+/// How many segments the copy of the tree in the store may be ahead of the tree of a replica, which is used then:
+/// replaying them is cheaper than fetching the copy.
+const SEGMENTS_BEHIND_MAX: u32 = 4;
+
 /// Opens the files of the database at `path`; creates them if `options` allow it.
 pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
     if let Some(storage) = options.log_storage.of(path) {
@@ -140,11 +144,81 @@ fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_f
     let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
     stored.take_over().map_err(|error| Error::io("take over the log", error))?;
     if !options.create && stored.list(LOG).map_err(opened)?.is_empty() {
-        return Err(Error::not_found("the store has no log of this database"));
+        return Err(no_log());
     }
     let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), false)?;
     let tree = open_newest_tree(&stored, &vfs, &options, is_fresh)?;
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+}
+
+/// Opens a replica of the database whose log is in a store: the directory at `path` has what is derived from the log,
+/// and copies of all segments. `before`: another directory of the same log, whose copies are used.
+pub(crate) fn open_replica(
+    path: &Path,
+    storage: Arc<dyn LogStorage>,
+    options: Options,
+    before: Option<&Path>,
+) -> Result<(OpenedDirectory, StoredVfs)> {
+    let opened = |error| Error::io(format_args!("open {}", path.display()), error);
+    let local = DiskVfs::new(path).map_err(opened)?;
+    refuse_log(&local, path)?;
+    if let Some(before) = before {
+        let before = DiskVfs::new(before).map_err(opened)?;
+        StoredVfs::link_copies(&local, &before).map_err(opened)?;
+    }
+    let stored = StoredVfs::of_replica(Arc::new(local), storage, is_derived);
+    let vfs = GatedVfs::new(stored.clone());
+    let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
+    stored.take_over().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => no_log().with_hint("its owner creates it: try again"),
+        _ => Error::io("look at the log", error),
+    })?;
+    if stored.list(LOG).map_err(opened)?.is_empty() {
+        return Err(no_log().with_hint("its owner is creating it: try again"));
+    }
+    stored.fetch_segments().map_err(|error| Error::io("copy the log", error))?;
+    let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), true)?;
+    let tree = open_newest_tree(&stored, &vfs, &options, false)?;
+    let files = tree.export().identified_files();
+    let copied = stored.copy_lent(files.iter().map(|file| file.path.as_str()));
+    copied.map_err(|error| Error::io("copy the tree", error))?;
+    Ok((OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock }, stored))
+}
+
+/// The directory of the replica with this number, below that of all of them.
+pub(crate) fn generation(path: &Path, number: u32) -> PathBuf {
+    path.join(number.to_string())
+}
+
+/// The numbers of the replicas below a directory, in order.
+pub(crate) fn generations(path: &Path) -> Result<Vec<u32>> {
+    let failed = |error| Error::io(format_args!("read {}", path.display()), error);
+    let entries = match path.read_dir() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        numbers.extend(entry.map_err(failed)?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Deletes the directories of all replicas but one, except those that are open. What can't be deleted is tried again
+/// the next time.
+pub(crate) fn remove_other_generations(path: &Path, kept: u32) {
+    for number in generations(path).unwrap_or_default().into_iter().filter(|number| *number != kept) {
+        let directory = generation(path, number);
+        let is_unused = DiskVfs::new(&directory).is_ok_and(|files| DatabaseLock::acquire(&files).is_ok());
+        if is_unused {
+            remove_directory(&directory).ok();
+        }
+    }
+}
+
+fn no_log() -> Error {
+    Error::not_found("the store has no log of this database")
 }
 
 /// Opens the tree in the directory, or the copy in the store if that is newer, or an empty one if replay can continue
@@ -152,9 +226,10 @@ fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_f
 fn open_newest_tree(stored: &StoredVfs, vfs: &Arc<dyn Vfs>, options: &Options, is_fresh: bool) -> Result<Tree> {
     let failed = |error| Error::io("open the tree", error);
     if !is_fresh {
+        let behind_max = if options.is_replica { SEGMENTS_BEHIND_MAX } else { 0 };
         let shipped = shipped_tree::position(&**vfs)?;
         if let Some((tree, position)) = open_usable(stored, vfs, options)
-            && shipped.is_none_or(|shipped| shipped.segment() <= position.segment())
+            && shipped.is_none_or(|shipped| shipped.segment() <= position.segment() + behind_max)
         {
             return Ok(tree);
         }

@@ -65,6 +65,10 @@ impl Store {
 
     /// Reports that a document expires at `end_ms`.
     pub(super) fn add_expiration(&self, end_ms: i64) {
+        // The owner of the log deletes documents.
+        if self.parts.options.is_replica {
+            return;
+        }
         let mut next_ms = self.expiration_schedule.next_ms.lock();
         if next_ms.is_none_or(|next_ms| end_ms < next_ms) {
             *next_ms = Some(end_ms);

@@ -15,13 +15,15 @@ use crate::memtable::RecordLocation;
 use crate::value::{ShapeNumber, Shapes};
 use crate::{Error, Result};
 
-/// The result of a pre-scan.
+/// The result of a pre-scan. The default is that of frames which are applied in the order in which they were written:
+/// nothing that they refer to was moved before.
 #[derive(Default)]
 pub(super) struct LogPrescan {
     settings: Option<Vec<u8>>,
     /// The position of each document's newest snapshot record. Takes some tens of bytes for each.
     snapshot_records: HashMap<DocumentNumber, LogPosition>,
-    segments: BTreeSet<u32>,
+    /// The segments that exist; none if everything that the frames refer to does.
+    segments: Option<BTreeSet<u32>>,
     record_counts: RecordCounts,
 }
 
@@ -64,7 +66,7 @@ impl LogPrescan {
     }
 
     fn with_segments_of(log: &Log) -> Self {
-        let segments = log.segments().iter().map(|segment| segment.number).collect();
+        let segments = Some(log.segments().iter().map(|segment| segment.number).collect());
         LogPrescan { segments, ..LogPrescan::default() }
     }
 
@@ -102,7 +104,7 @@ impl LogPrescan {
 
     /// Whether the segment of `position` was retired, and the record with it.
     pub(super) fn is_retired(&self, position: LogPosition) -> bool {
-        !self.segments.contains(&position.segment())
+        self.segments.as_ref().is_some_and(|segments| !segments.contains(&position.segment()))
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod directory;
 mod edit;
 mod expire;
 mod export;
+mod follow;
 mod history;
 pub(crate) mod identity;
 mod info;
@@ -71,6 +72,7 @@ pub use content_sweep::SweepReport;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use edit::Edit;
 pub(crate) use export::StoreExport;
+pub(crate) use follow::{Follower, Poll, is_gone};
 pub use info::{Info, OldestSnapshot};
 pub(crate) use operations::{Operation, RunningOperation};
 pub(crate) use salvage::salvage;
@@ -343,6 +345,7 @@ impl Store {
         }
     }
 
+    /// Returns an error if the database takes no writes.
     fn refuse_if_closed(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::database_closed());
@@ -350,6 +353,18 @@ impl Store {
         if self.parts.options.read_only {
             return Err(Error::unavailable("the database is open for reading only")
                 .with_hint("to write, open it without `read_only`, on a disk that takes writes"));
+        }
+        self.refuse_if_broken()?;
+        match self.parts.options.is_replica {
+            true => Err(replica_refuses_writes()),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns an error if the database is closed, or what was derived from the log could not be written.
+    fn refuse_if_broken(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::database_closed());
         }
         match &*self.broken.lock() {
             Some(error) => Err(error.duplicate()),
@@ -430,7 +445,8 @@ impl Store {
 
     /// Whether the database takes writes: it was opened for writing, and no write or flush of the log has failed.
     pub(crate) fn takes_writes(&self) -> bool {
-        !self.parts.options.read_only && !self.parts.log.is_poisoned() && self.broken.lock().is_none()
+        let StoreParts { options, log, .. } = &*self.parts;
+        !options.read_only && !options.is_replica && !log.is_poisoned() && self.broken.lock().is_none()
     }
 
     /// Sets whether only deletions are accepted.
@@ -478,7 +494,7 @@ impl Store {
         }
         let mut lock = self.memory_lock.lock();
         while self.memory_bytes() > self.parts.memory_bytes_max() {
-            self.refuse_if_closed()?;
+            self.refuse_if_broken()?;
             self.index_builds.refuse_if_stopped()?;
             self.refuse_if_checkpoints_fail()?;
             if self.view.read().sealed.is_empty() {
@@ -488,6 +504,11 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn replica_refuses_writes() -> Error {
+    Error::unavailable("this is a replica of the database: the owner of its log takes the writes")
+        .with_hint("write to the process that owns the log")
 }
 
 fn failed_before() -> Error {

@@ -11,6 +11,7 @@ use crate::cache::ReadCaches;
 use crate::compression::{Dictionary, DocumentCompression};
 use crate::engine::ancestry;
 use crate::engine::checkpoint::Persisted;
+use crate::engine::follow::FrameEffects;
 use crate::engine::log_prescan::{self, LogPrescan};
 use crate::engine::rebuild::BulkReplay;
 use crate::engine::write::Writer;
@@ -113,7 +114,7 @@ impl Store {
 
         // 2. Remove attachment contents that a crash left unfinished.
         let blobs = Arc::new(Blobs::new(vfs.clone()));
-        if !options.read_only {
+        if !options.read_only && !options.is_replica {
             blobs.remove_unfinished()?;
         }
 
@@ -130,9 +131,14 @@ impl Store {
             None => LogPrescan::scan_log(&log, &state.shapes, &state.compression)?,
         };
         let settings = prescan.settings().map(Settings::decode).transpose()?;
+        if options.is_replica && settings.is_none() {
+            return Err(Error::unavailable("the owner of the log has not finished to create the database")
+                .with_hint("try again"));
+        }
 
         // 6. Rebuild the tree if its index policy or its terms are outdated. A read-only tree is used as it is.
         let (policy, is_changed) = choose_policy(&options, settings.as_ref());
+        debug_assert!(!options.is_replica || !is_changed, "a replica has the owner's settings");
         let built_with = built_with.as_deref().map(Settings::decode).transpose()?;
         let must_rebuild = built_with.as_ref().is_none_or(|built_with| built_with.policy != policy);
         let rebuild = must_rebuild || !state.has_current_terms && !options.read_only;
@@ -142,7 +148,7 @@ impl Store {
         let compression = choose_compression(&options, stored_compression, log.end());
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, compacted_before, history_floor, history_files, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, history_floor, history_files, live_bytes, .. } = state;
         let dictionaries = (paths, shapes, state.compression);
         let files = StoreFiles { vfs, identity, log, blobs, tree };
         let store = Store::assemble(files, dictionaries, (policy, declared), options);
@@ -171,6 +177,9 @@ impl Store {
         // 9. Publish everything replayed.
         store.finish_recovery()?;
         store.restore_floor(history_floor.filter(|_| !rebuild), &history_files)?;
+        if store.parts.options.is_replica {
+            store.begin_to_follow(live_bytes.keys().copied())?;
+        }
 
         // 10. Log the compression if it is another one from here on.
         if stored_compression.is_some_and(|stored| stored != compression) {
@@ -262,8 +271,24 @@ impl Store {
         &self,
         frame: &Frame<'_>,
         prescan: &LogPrescan,
-        mut bulk: Option<&mut BulkReplay>,
+        bulk: Option<&mut BulkReplay>,
     ) -> Result<bool> {
+        let mut writer = self.writer.lock();
+        self.replay_records(frame, prescan, bulk, &mut writer, &mut None)?;
+        self.seal_if_full(&mut writer);
+        drop(writer);
+        Ok(!self.view.read().sealed.is_empty())
+    }
+
+    /// Applies the records of one frame. `effects` collects what readers are to be told, if there may be any.
+    pub(super) fn replay_records(
+        &self,
+        frame: &Frame<'_>,
+        prescan: &LogPrescan,
+        mut bulk: Option<&mut BulkReplay>,
+        writer: &mut Writer,
+        effects: &mut Option<FrameEffects>,
+    ) -> Result<()> {
         let mut snapshot = FrameSnapshot { store: self, snapshot: None };
         let mut next_sequence = frame.first_sequence;
         let mut locals = Vec::new();
@@ -276,7 +301,7 @@ impl Store {
                     if !record.relocated {
                         next_sequence = next_sequence.max(record.sequence.next());
                     }
-                    let is_new = self.reserve_number(record.number);
+                    let is_new = writer.reserve_number(record.number);
                     match &mut bulk {
                         Some(bulk) if prescan.is_only_record(record.number) => {
                             bulk.add(&self.parts, &record, location)?;
@@ -285,7 +310,7 @@ impl Store {
                         _ => {
                             let snapshot = snapshot.get()?;
                             let old = if is_new { None } else { snapshot.state(record.number)? };
-                            self.replay_revision(snapshot, &record, old, location)?;
+                            self.replay_revision(snapshot, &record, old, location, effects)?;
                         }
                     }
                 }
@@ -300,12 +325,17 @@ impl Store {
                 Record::Dictionary { number, bytes } => {
                     self.parts.compression.add(Dictionary::new(number, bytes))?;
                 }
-                Record::Settings(_) => {}
+                Record::Settings(settings) => {
+                    if let Some(effects) = effects {
+                        effects.settings = Some(settings.to_vec());
+                    }
+                }
                 Record::Leaves { number, .. } | Record::Snapshot { number, .. }
                     if prescan.has_snapshot_after(number, at) => {}
-                Record::Leaves { number, leaves } => self.replay_leaves(snapshot.get()?, number, &leaves, at)?,
+                Record::Leaves { number, leaves } => self.replay_leaves(snapshot.get()?, number, &leaves, at, effects)?,
                 Record::Snapshot { number, row } => {
-                    self.replay_snapshot_record(snapshot.get()?, number, row, location, prescan)?;
+                    writer.reserve_number(number);
+                    self.replay_snapshot_record(snapshot.get()?, (number, row), location, prescan, effects)?;
                 }
                 Record::Content { removed, digest, .. } => {
                     self.active_memtable().insert_content(digest, (!removed).then_some(location));
@@ -319,13 +349,11 @@ impl Store {
         for (id, state) in locals {
             active.insert_local(id, Sequence(next_sequence.0 - 1), state);
         }
-        let mut writer = self.writer.lock();
         writer.next_sequence = writer.next_sequence.max(next_sequence);
         writer.log_end = frame.end;
         writer.logged_shape_count = self.parts.shapes.len();
         writer.logged_dictionary_count = self.parts.compression.dictionary_count();
-        self.seal_if_full(&mut writer);
-        Ok(!self.view.read().sealed.is_empty())
+        Ok(())
     }
 
     fn replay_revision(
@@ -334,32 +362,24 @@ impl Store {
         record: &RevisionRecord<'_>,
         old: Option<Arc<DocumentState>>,
         location: RecordLocation,
+        effects: &mut Option<FrameEffects>,
     ) -> Result<()> {
         let Some(mut state) = self.parts.state_after(old.as_deref(), record, location)? else { return Ok(()) };
         if state.tree.winner().is_some_and(|winner| winner.revision == record.path[0]) {
             state.body = Some(Body::new(&*self.parts.packed(record, location.position)?));
         }
-        self.replay_state(snapshot, old.as_deref(), state)
-    }
-
-    /// Ensures that new documents get numbers after this one. Returns whether no document before had it or a later one.
-    fn reserve_number(&self, number: DocumentNumber) -> bool {
-        let mut writer = self.writer.lock();
-        let is_new = number >= writer.next_number;
-        writer.next_number = writer.next_number.max(DocumentNumber(number.0 + 1));
-        is_new
+        self.replay_state(snapshot, old.as_deref(), state, effects)
     }
 
     /// Takes over the state in a snapshot record, unless the document is already in a newer state.
     fn replay_snapshot_record(
         &self,
         snapshot: &Snapshot,
-        number: DocumentNumber,
-        row: &[u8],
+        (number, row): (DocumentNumber, &[u8]),
         location: RecordLocation,
         prescan: &LogPrescan,
+        effects: &mut Option<FrameEffects>,
     ) -> Result<()> {
-        self.reserve_number(number);
         let stored =
             |stored: StoredRevision| if prescan.is_retired(stored.position) { StoredRevision::GONE } else { stored };
         let state = DocumentRow::decode(row).and_then(|row| row.snapshot_state(number, location, stored));
@@ -368,7 +388,7 @@ impl Store {
         old.as_ref().map_or(Ok(()), |old| old.check_id(state.id.as_str(), location.position))?;
         match old {
             Some(old) if old.sequence > state.sequence => Ok(()),
-            old => self.replay_state(snapshot, old.as_deref(), state),
+            old => self.replay_state(snapshot, old.as_deref(), state, effects),
         }
     }
 
@@ -380,6 +400,7 @@ impl Store {
         number: DocumentNumber,
         leaves: &[Revision],
         position: LogPosition,
+        effects: &mut Option<FrameEffects>,
     ) -> Result<()> {
         let Some(old) = snapshot.state(number)? else { return Ok(()) };
         let mut state = DocumentState::clone(&old);
@@ -388,11 +409,17 @@ impl Store {
             return Ok(());
         }
         state.body = None;
-        self.replay_state(snapshot, Some(&old), state)
+        self.replay_state(snapshot, Some(&old), state, effects)
     }
 
     /// Inserts the state that a replayed record leads to into the memtable, with its difference to the index.
-    fn replay_state(&self, snapshot: &Snapshot, old: Option<&DocumentState>, state: DocumentState) -> Result<()> {
+    fn replay_state(
+        &self,
+        snapshot: &Snapshot,
+        old: Option<&DocumentState>,
+        state: DocumentState,
+        effects: &mut Option<FrameEffects>,
+    ) -> Result<()> {
         let winner = |state: &DocumentState| {
             state.tree.winner().map(|leaf| (leaf.revision, leaf.payload == StoredRevision::GONE))
         };
@@ -407,6 +434,9 @@ impl Store {
         }
         let is_event = old.is_none_or(|old| state.sequence > old.sequence);
         let change = difference(old_terms.as_ref(), new_terms.as_ref());
+        if let (Some(effects), true) = (effects, is_event) {
+            effects.add(snapshot, old, &state, new_terms.as_ref(), change)?;
+        }
         self.active_memtable().insert(Arc::new(state), is_event, change);
         Ok(())
     }
@@ -436,6 +466,15 @@ impl Store {
     }
 }
 
+impl Writer {
+    /// Ensures that new documents get numbers after this one. Returns whether no document before had it or a later one.
+    fn reserve_number(&mut self, number: DocumentNumber) -> bool {
+        let is_new = number >= self.next_number;
+        self.next_number = self.next_number.max(DocumentNumber(number.0 + 1));
+        is_new
+    }
+}
+
 /// Opens the log. If there is a checkpoint, also returns the frames after it.
 fn open_log(
     vfs: Arc<dyn Vfs>,
@@ -450,6 +489,7 @@ fn open_log(
         replay_from,
         durable_at_least: replay_from.unwrap_or(LogPosition::START),
         now_us: TimeSource::new(move || clock.now_us()),
+        follows: options.is_replica,
     };
     let mut tail = Vec::new();
     let log = Log::open(vfs, log_options, &mut |frame| {
@@ -463,7 +503,7 @@ fn open_log(
 }
 
 /// The declared indexes and schemas in these settings; none if there are no settings yet.
-fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<DeclaredIndexes> {
+pub(super) fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<DeclaredIndexes> {
     match settings {
         Some(Settings { definitions, next_index, schemas, history, .. }) => {
             Ok(DeclaredIndexes { schemas, history, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
@@ -474,7 +514,7 @@ fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<Declare
 
 /// The index policy to use, and whether it differs from the one in the log.
 fn choose_policy(options: &crate::options::Options, stored: Option<&Settings>) -> (Policy, bool) {
-    match (&options.index, stored) {
+    match (options.index.as_ref().filter(|_| !options.is_replica), stored) {
         (Some(wanted), Some(stored)) => (wanted.clone(), *wanted != stored.policy),
         (Some(wanted), None) => (wanted.clone(), true),
         (None, Some(stored)) => (stored.policy.clone(), false),
@@ -488,7 +528,7 @@ fn choose_compression(
     stored: Option<CompressionSetting>,
     log_end: LogPosition,
 ) -> CompressionSetting {
-    let Some(compression) = options.compression.filter(|_| !options.read_only) else {
+    let Some(compression) = options.compression.filter(|_| !options.read_only && !options.is_replica) else {
         return stored.unwrap_or_default();
     };
     match stored {

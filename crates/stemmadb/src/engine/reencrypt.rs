@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::cipher::{EncryptionKey, Keyring};
 use crate::engine::{ActiveTaskKind, Operation, Store, key_file};
 use crate::log::RetiredFile;
-use crate::options::Progress;
+use crate::options::{Options, Progress};
 use crate::{Error, Result};
 
 impl Store {
@@ -71,9 +71,10 @@ impl Store {
     }
 
     fn refuse_if_read_only(&self) -> Result<()> {
-        match self.parts.options.read_only {
-            true => Err(Error::unavailable("the database is open for reading only")),
-            false => Ok(()),
+        match self.parts.options {
+            Options { read_only: true, .. } => Err(Error::unavailable("the database is open for reading only")),
+            Options { is_replica: true, .. } => Err(super::replica_refuses_writes()),
+            _ => Ok(()),
         }
     }
 

@@ -211,13 +211,22 @@ impl Store {
         let is_worthwhile = self.active_memtable().byte_count() >= IDLE_BYTES;
         // A failure is kept in `broken`, where the next writer finds it, or the checkpoint is tried again.
         let kept_up = if is_idle && is_worthwhile { self.checkpoint() } else { self.merge_sealed() };
-        let swept = kept_up.and_then(|()| self.sweep_dropped_indexes()).and_then(|()| self.sweep_content_if_needed());
+        let swept = kept_up.and_then(|()| self.sweep_dropped_indexes());
+        if self.parts.options.is_replica {
+            return self.rest_if(is_idle);
+        }
+        let swept = swept.and_then(|()| self.sweep_content_if_needed());
         if swept.is_ok_and(|()| self.wasteful_segment().is_ok_and(|segment| segment.is_some())) {
             self.background.schedule(Work::Compact, Duration::ZERO);
         }
         if self.must_ship_tree() {
             self.background.schedule(Work::Ship, Duration::ZERO);
         }
+        self.rest_if(is_idle);
+    }
+
+    /// Has the tree merged further if the database is idle.
+    fn rest_if(&self, is_idle: bool) {
         if is_idle {
             self.background.is_at_rest.store(true, Ordering::Relaxed);
             self.background.schedule(Work::Merge, Duration::ZERO);

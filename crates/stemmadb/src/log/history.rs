@@ -31,6 +31,7 @@
 
 mod damaged;
 mod file_cipher;
+mod followed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

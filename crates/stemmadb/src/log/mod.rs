@@ -27,6 +27,7 @@ mod commit_waiter;
 mod content_hash;
 mod damaged_log;
 mod export;
+mod follow;
 mod frame;
 mod handles;
 mod history;
@@ -62,6 +63,7 @@ pub(crate) use commit::is_disk_full;
 pub use damaged_log::Skipped;
 pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use export::{ExportedSegment, FrameVisit, has_segments, read_frames, segment_file_name, segment_numbers};
+pub(crate) use follow::FollowedEnd;
 pub(crate) use history::{
     ExportedHistory, History, HistoryInfo, HistoryWriter, Moment, history_name, surviving_history, verify_history,
 };
@@ -84,6 +86,8 @@ pub(crate) struct LogOptions {
     pub(crate) durable_at_least: LogPosition,
     /// The clock that commit times are taken from.
     pub(crate) now_us: TimeSource,
+    /// Whether another process appends to the log: nothing is repaired, and nothing written. See [`Log::follow`].
+    pub(crate) follows: bool,
 }
 
 /// A clock: returns microseconds since 1970.
@@ -120,6 +124,7 @@ impl Default for LogOptions {
             replay_from: None,
             durable_at_least: LogPosition::START,
             now_us: TimeSource::default(),
+            follows: false,
         }
     }
 }
@@ -233,7 +238,9 @@ impl Log {
         let handles = Handles::new(Arc::clone(&vfs));
         let recovered = recovery::recover(&*vfs, &handles, &options, visit)?;
         let shared = Arc::new(Shared::new(vfs, handles, &options, recovered)?);
-        shared.mark_if_possible()?;
+        if !options.follows {
+            shared.mark_if_possible()?;
+        }
         Ok(Log { shared })
     }
 

@@ -25,7 +25,7 @@ use crate::revision::Sequence;
 use crate::vfs::Vfs;
 use crate::{Error, Result};
 
-/// A log that recovery has replayed and repaired.
+/// A log that recovery has replayed, and repaired unless it is followed.
 pub(super) struct Recovered {
     pub(super) repaired: RepairedLog,
     pub(super) database_id: DatabaseId,
@@ -84,6 +84,9 @@ pub(super) fn recover(
     let (segments, found_id) = open_segments(handles, &names, options)?;
     let database_id = found_id.or(options.database_id).unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
     let log_scan = replay(names, segments, options, visit)?;
+    if options.follows {
+        return follow(log_scan, database_id);
+    }
 
     vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format_args!("create {DIRECTORY}"), error))?;
     let repaired = repair::repair(vfs, handles, &log_scan, &database_id, options.segment_bytes)?;
@@ -91,6 +94,16 @@ pub(super) fn recover(
     sync_names(vfs)?;
     vfs.sync_dir("").map_err(|error| Error::io("flush the database's directory", error))?;
     let LogScan { last_sequence, last_time_us, .. } = log_scan;
+    Ok(Recovered { repaired, database_id, last_sequence, last_time_us })
+}
+
+/// The log as another process has it open. There is nothing to repair: only its owner writes.
+fn follow(log_scan: LogScan, database_id: DatabaseId) -> Result<Recovered> {
+    let LogScan { segments, last_sequence, last_time_us, .. } = log_scan;
+    if segments.is_empty() {
+        return Err(Error::not_found("the log has no segment yet"));
+    }
+    let repaired = RepairedLog { segments, free: Vec::new(), is_marked: false };
     Ok(Recovered { repaired, database_id, last_sequence, last_time_us })
 }
 

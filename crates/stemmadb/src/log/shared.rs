@@ -77,6 +77,7 @@ pub(super) struct LogState {
     pub(super) written: LogPosition,
     pub(super) durable: LogPosition,
     pub(super) poison: Option<Error>,
+    /// Whether nothing is appended any more; from the beginning, if the log is followed.
     is_closed: bool,
     /// Offset in the active segment's file up to which its bytes are allocated, zeroed or stale.
     pub(super) allocated: u64,
@@ -97,7 +98,10 @@ impl Shared {
         let allocated = active.length()?;
         let history = History::open(&vfs, recovered.database_id)?;
         for segment in &repaired.segments {
-            history.remove(segment.number)?;
+            match options.follows {
+                true => history.hide(segment.number),
+                false => history.remove(segment.number)?,
+            }
         }
         let keyring = vfs.keyring();
         let session = keyring.map_or(Ok(0), |keyring| cipher::new_session(keyring))?;
@@ -139,7 +143,7 @@ impl Shared {
                 written: end,
                 durable: end,
                 poison: None,
-                is_closed: false,
+                is_closed: options.follows,
                 allocated,
             }),
             written_moved: Condvar::new(),

@@ -82,6 +82,8 @@ pub struct Options {
     pub(crate) encryption: Option<EncryptionKey>,
     pub(crate) limits: Limits,
     pub(crate) read_only: bool,
+    /// Whether the database is a replica: its log has another owner, and everything else is written as usual.
+    pub(crate) is_replica: bool,
     pub(crate) create: bool,
     pub(crate) background: bool,
     pub(crate) tree_file_bytes: u64,
@@ -110,6 +112,7 @@ impl Default for Options {
             limits: Limits::default(),
             create: true,
             read_only: false,
+            is_replica: false,
             background: true,
             tree_file_bytes: TREE_FILE_BYTES,
             dictionary_bytes: DICTIONARY_BYTES,

@@ -52,6 +52,8 @@ pub struct MemoryLogStorage {
     log: Arc<std::sync::Mutex<MemoryLog>>,
     epoch: std::sync::atomic::AtomicU64,
     fault: std::sync::Mutex<Option<StorageFault>>,
+    is_unreachable: std::sync::atomic::AtomicBool,
+    read_count: std::sync::atomic::AtomicU64,
 }
 
 /// A fault of a log storage.
@@ -91,6 +93,37 @@ impl MemoryLogStorage {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
     }
 
+    /// Has all calls of this value fail from now on, or succeed again.
+    pub fn set_unreachable(&self, is_unreachable: bool) {
+        self.is_unreachable.store(is_unreachable, std::sync::atomic::Ordering::Release);
+    }
+
+    /// Deletes the log. The next owner creates another one.
+    pub fn delete_log(&self) {
+        let mut log = self.lock();
+        let epoch = log.epoch + 1;
+        *log = MemoryLog { epoch, ..MemoryLog::default() };
+    }
+
+    /// How often this value was asked for something: looks, lengths, and reads.
+    #[must_use]
+    pub fn read_count(&self) -> u64 {
+        self.read_count.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    fn read_log(&self) -> io::Result<std::sync::MutexGuard<'_, MemoryLog>> {
+        self.read_count.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        self.refuse_if_unreachable()?;
+        Ok(self.lock())
+    }
+
+    fn refuse_if_unreachable(&self) -> io::Result<()> {
+        match self.is_unreachable.load(std::sync::atomic::Ordering::Acquire) {
+            true => Err(io::Error::new(io::ErrorKind::TimedOut, "the store can't be reached")),
+            false => Ok(()),
+        }
+    }
+
     /// How often something was changed.
     #[must_use]
     pub fn change_count(&self) -> u64 {
@@ -115,6 +148,7 @@ impl MemoryLogStorage {
 
     /// Changes something, as its owner, unless a fault is due.
     fn change(&self, is_fenced: bool, apply: impl FnOnce(&mut MemoryLog) -> io::Result<()>) -> io::Result<()> {
+        self.refuse_if_unreachable()?;
         let mut log = self.lock();
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *fault {
@@ -135,23 +169,41 @@ impl MemoryLogStorage {
     }
 }
 
+impl MemoryLog {
+    /// The files that have names, with their lengths.
+    fn named_files(&self) -> Vec<StoredFile> {
+        let with_length = |file: &StoredFile| StoredFile {
+            bytes: match file.state {
+                FileState::Open => self.files.get(&file.id).map_or(0, |bytes| bytes.len() as u64),
+                _ => file.bytes,
+            },
+            ..file.clone()
+        };
+        self.names.values().map(with_length).collect()
+    }
+}
+
 impl LogStorage for MemoryLogStorage {
     fn take_over(&self) -> io::Result<StoredLog> {
+        self.refuse_if_unreachable()?;
         let mut log = self.lock();
         log.epoch += 1;
         self.epoch.store(log.epoch, std::sync::atomic::Ordering::Release);
         for id in std::mem::take(&mut log.unnamed) {
             log.files.remove(&id);
         }
-        let lengths = |file: &StoredFile| StoredFile {
-            bytes: match file.state {
-                FileState::Open => log.files.get(&file.id).map_or(0, |bytes| bytes.len() as u64),
-                _ => file.bytes,
-            },
-            ..file.clone()
-        };
-        let files = log.names.values().map(lengths).collect();
-        Ok(StoredLog { id: *log.id.get_or_insert_with(Uuid::new_v4), files })
+        let id = *log.id.get_or_insert_with(Uuid::new_v4);
+        Ok(StoredLog { id, files: log.named_files() })
+    }
+
+    fn look(&self) -> io::Result<StoredLog> {
+        let log = self.read_log()?;
+        let id = log.id.ok_or(io::ErrorKind::NotFound)?;
+        Ok(StoredLog { id, files: log.named_files() })
+    }
+
+    fn length(&self, file: FileId) -> io::Result<Option<u64>> {
+        Ok(self.read_log()?.files.get(&file).map(|bytes| bytes.len() as u64))
     }
 
     fn append(&self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -176,7 +228,7 @@ impl LogStorage for MemoryLogStorage {
     }
 
     fn read(&self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let log = self.lock();
+        let log = self.read_log()?;
         let stored = log.files.get(&file).ok_or(io::ErrorKind::NotFound)?;
         let from = (offset as usize).min(stored.len());
         let count = buffer.len().min(stored.len() - from);

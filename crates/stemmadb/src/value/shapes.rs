@@ -15,7 +15,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -188,6 +188,8 @@ pub(crate) struct Shapes {
     pages: Box<[OnceLock<Page>]>,
     count: AtomicUsize,
     index: RwLock<ShapeIndex>,
+    /// Whether only [`Shapes::restore`] adds shapes.
+    is_frozen: AtomicBool,
     hasher: DefaultHashBuilder,
 }
 
@@ -220,8 +222,14 @@ impl Shapes {
             pages: (0..SHAPES_MAX / PAGE).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
             index: RwLock::default(),
+            is_frozen: AtomicBool::new(false),
             hasher: DefaultHashBuilder::default(),
         }
+    }
+
+    /// Has objects of unknown shapes stored with their names from now on: another process numbers new shapes.
+    pub(crate) fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::Release);
     }
 
     /// The number of the dictionary in this process.
@@ -266,6 +274,9 @@ impl Shapes {
         let hash = self.hash(names.clone());
         if let Some(number) = self.find(&self.index.read(), hash, names.clone()) {
             return Some(number);
+        }
+        if self.is_frozen.load(Ordering::Acquire) {
+            return None;
         }
         let mut index = self.index.write();
         // Another thread may have added it between the two locks.

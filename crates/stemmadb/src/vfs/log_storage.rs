@@ -20,6 +20,10 @@ use std::io;
 /// closed for writing. Implementations resolve uncertain outcomes, such as timeouts, by asking the store, as long as
 /// that is reasonable.
 ///
+/// # Replicas
+/// Any number of processes may read the log without owning it: see [`replica`](crate::replica). They call only
+/// [`look`](LogStorage::look), [`length`](LogStorage::length) and [`read`](LogStorage::read).
+///
 /// Methods may be called from any thread, and may block.
 pub trait LogStorage: Send + Sync {
     /// Makes the caller the owner of the log, and returns what it holds. A log that does not exist is created.
@@ -27,6 +31,20 @@ pub trait LogStorage: Send + Sync {
     /// # Errors
     /// Errors of the store.
     fn take_over(&self) -> io::Result<StoredLog>;
+
+    /// Returns what the log holds, without taking it over: all changes of names, and everything appended, that were
+    /// acknowledged before the call.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if the log does not exist; errors of the store.
+    fn look(&self) -> io::Result<StoredLog>;
+
+    /// Returns the length of a file that is or was appended to, with everything that was acknowledged before the call;
+    /// none if its bytes were deleted. Replicas call it at each poll: it should cost one request.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    fn length(&self, file: FileId) -> io::Result<Option<u64>>;
 
     /// Appends a group of frames to a file that is not sealed, durably and at once: after a crash, all of `bytes` are
     /// there or none. `offset` is the length of the file before.
@@ -73,7 +91,7 @@ impl FileId {
     }
 }
 
-/// A log as its new owner finds it.
+/// A log as its new owner or a replica finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLog {
     /// Identifies the log: another one, even with the same name, has another id.

@@ -5,20 +5,27 @@
 //! the store before its bytes, so that the next owner finds and removes it if it is never finished.
 //! The bytes of a file are deleted after the store has taken its last name, once no reader has it open.
 //!
+//! A replica changes nothing in the store. It takes over the names that the owner has given ([`StoredVfs::look`]).
+//!
 //! Locks: `committing`, then `names`, then those of an [`Entry`]; only `committing` is held while the store is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use uuid::Uuid;
 
 use super::log_storage::{FileState, LogStorage, NameChange, StoredFile};
-use super::stored_file::{COPIES, Entry, copy_name, marker_name};
+use super::stored_file::{COPIES, Entry, MARKER, copy_name, marker_name};
 use super::subdirectory::remove_recursively;
-use super::{LOCK, Vfs, VfsFile, VfsLock, create_anew, read_exact_at};
+use super::{LOCK, Vfs, VfsFile, VfsLock, create_anew, read_exact_at, read_whole};
 use crate::sync::Mutex;
 
 /// The local file with the id of the log that the directory belongs to.
 const LOG_ID: &str = "LOG";
+
+/// The directory of attachment contents in files.
+const CONTENTS: &str = "blobs/";
 
 /// A local directory for derived files, and a store for all others.
 #[derive(Clone)]
@@ -28,8 +35,20 @@ struct Inner {
     local: Arc<dyn Vfs>,
     storage: Arc<dyn LogStorage>,
     is_derived: fn(&str) -> bool,
+    /// Whether another process owns the log.
+    is_replica: bool,
+    /// The log that the local files belong to; set once it was looked at or taken over.
+    log_id: OnceLock<Uuid>,
     names: Mutex<Names>,
     committing: Mutex<()>,
+}
+
+/// What a replica found when it looked at the log again.
+pub(crate) enum Look {
+    /// The same log. The names that lead to other files than before, or to none.
+    Same(Vec<String>),
+    /// The log was deleted, and another one was created with its name.
+    Another,
 }
 
 #[derive(Default)]
@@ -50,14 +69,32 @@ struct Names {
 impl StoredVfs {
     /// `is_derived`: which names belong to the local directory.
     pub(crate) fn new(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool) -> Self {
-        let (names, committing) = (Mutex::default(), Mutex::default());
-        StoredVfs(Arc::new(Inner { local, storage, is_derived, names, committing }))
+        Self::of(local, storage, is_derived, false)
     }
 
-    /// Takes over the log. Local files of another log are deleted.
+    /// The files of a replica: everything that is not derived is read only.
+    pub(crate) fn of_replica(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool) -> Self {
+        Self::of(local, storage, is_derived, true)
+    }
+
+    fn of(
+        local: Arc<dyn Vfs>,
+        storage: Arc<dyn LogStorage>,
+        is_derived: fn(&str) -> bool,
+        is_replica: bool,
+    ) -> Self {
+        let (log_id, names, committing) = Default::default();
+        StoredVfs(Arc::new(Inner { local, storage, is_derived, is_replica, log_id, names, committing }))
+    }
+
+    /// Takes over the log; a replica only looks at it. Local files of another log are deleted.
     pub(crate) fn take_over(&self) -> io::Result<()> {
         let inner = &*self.0;
-        let log = inner.storage.take_over()?;
+        let log = match inner.is_replica {
+            true => inner.storage.look()?,
+            false => inner.storage.take_over()?,
+        };
+        inner.log_id.set(log.id).ok();
         let id = log.id.simple().to_string();
         if inner.local_log_id()?.as_ref() != Some(&id) {
             for name in inner.local.list("")?.iter().filter(|name| *name != LOCK) {
@@ -70,7 +107,7 @@ impl StoredVfs {
         }
         inner.local.create_dir_all(COPIES)?;
         let complete = inner.clean_copies(&log.files)?;
-        let last_segment = log.files.iter().map(|file| &file.name).filter(|name| is_segment(name)).max().cloned();
+        let last_segment = last_segment(&log.files);
         let mut names = inner.names.lock();
         for file in log.files {
             let (name, is_copied) = (file.name.clone(), complete.contains(&file.name));
@@ -88,6 +125,144 @@ impl StoredVfs {
 }
 
 impl StoredVfs {
+    /// Takes over the names that the owner of the log has given and taken since, and what it has appended. Local copies
+    /// of files that have lost their names are deleted once no reader has them open.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if the log does not exist any more; errors of the store.
+    pub(crate) fn look(&self) -> io::Result<Look> {
+        let inner = &*self.0;
+        let log = inner.storage.look()?;
+        if inner.log_id.get() != Some(&log.id) {
+            return Ok(Look::Another);
+        }
+        let last_segment = last_segment(&log.files);
+        let (mut changed, mut found) = (Vec::new(), BTreeSet::new());
+        let unused = {
+            let mut names = inner.names.lock();
+            for file in log.files {
+                let (name, bytes) = (file.name.clone(), file.bytes);
+                let is_finished = file.state != FileState::Open || is_segment(&name) && Some(&name) != last_segment.as_ref();
+                let entry = match names.files.get(&name).filter(|known| known.id == file.id) {
+                    Some(known) => known.clone(),
+                    None => {
+                        changed.push(name.clone());
+                        let entry = Entry::found(&inner.storage, file, false);
+                        let replaced = names.files.insert(name.clone(), entry.clone());
+                        names.unnamed.extend(replaced);
+                        entry
+                    }
+                };
+                entry.grow(bytes);
+                if is_finished {
+                    entry.seal();
+                }
+                found.insert(name);
+            }
+            let removed: Vec<String> = names.files.keys().filter(|name| !found.contains(*name)).cloned().collect();
+            for name in removed {
+                // Segments stay until the log itself says that they are retired: see `forget_segment`.
+                if !is_segment(&name) {
+                    let entry = names.files.remove(&name);
+                    names.unnamed.extend(entry);
+                }
+                changed.push(name);
+            }
+            names.take_unused()
+        };
+        unused.iter().try_for_each(|entry| entry.delete_copy(&*inner.local))?;
+        Ok(Look::Same(changed))
+    }
+
+    /// Forgets a segment, whose copy is deleted once no reader has it open.
+    ///
+    /// # Errors
+    /// Errors of the directory.
+    pub(crate) fn forget_segment(&self, name: &str) -> io::Result<()> {
+        let unused = {
+            let mut names = self.0.names.lock();
+            let entry = names.files.remove(name);
+            names.unnamed.extend(entry);
+            names.take_unused()
+        };
+        unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))
+    }
+
+    /// Takes over what was appended to the last segment. Returns false if its bytes were deleted, or there is none.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) fn measure_last_segment(&self) -> io::Result<bool> {
+        let last = self.0.names.lock().segments().next_back().cloned();
+        let Some(last) = last else { return Ok(false) };
+        let Some(bytes) = self.0.storage.length(last.id)? else { return Ok(false) };
+        last.grow(bytes);
+        Ok(true)
+    }
+
+    /// Copies all segments that are not complete here: from then on, nothing reads them from the store.
+    ///
+    /// # Errors
+    /// Errors of the store, also if the owner has deleted a segment meanwhile; errors of the directory.
+    pub(crate) fn fetch_segments(&self) -> io::Result<()> {
+        let segments: Vec<Arc<Entry>> = self.0.names.lock().segments().cloned().collect();
+        segments.iter().try_for_each(|segment| segment.fetch_all(&*self.0.local))
+    }
+
+    /// Copies these derived files if they are lent, and takes all others back.
+    ///
+    /// # Errors
+    /// Errors of the store and of the directory.
+    pub(crate) fn copy_lent<'n>(&self, derived: impl Iterator<Item = &'n str>) -> io::Result<()> {
+        let local = &*self.0.local;
+        for name in derived {
+            let lent = self.0.names.lock().lent.get(name).cloned();
+            match (lent, local.open(name)) {
+                (Some(lent), Err(error)) if error.kind() == io::ErrorKind::NotFound => lent.copy_to(local, name)?,
+                (_, opened) => _ = opened?,
+            }
+            if let Some((directory, _)) = name.rsplit_once('/') {
+                local.sync_dir(directory)?;
+            }
+        }
+        self.end_lending();
+        Ok(())
+    }
+
+    /// Gives the complete copies of another directory second names here, if that is possible. Those of another log are
+    /// deleted by [`StoredVfs::take_over`].
+    ///
+    /// # Errors
+    /// Errors of the directories.
+    pub(crate) fn link_copies(local: &dyn Vfs, from: &dyn Vfs) -> io::Result<()> {
+        local.create_dir_all(COPIES)?;
+        for name in from.list(COPIES)?.iter().filter(|name| name.ends_with(MARKER)) {
+            let copy = format!("{COPIES}/{}", name.trim_end_matches(MARKER));
+            let marker = format!("{COPIES}/{name}");
+            match local.link_from(from, &copy, &copy) {
+                Ok(true) => _ = local.link_from(from, &marker, &marker)?,
+                Ok(false) => break,
+                // It was deleted meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        local.sync_dir(COPIES)?;
+        let id = read_whole(&*from.open(LOG_ID)?)?;
+        let file = create_anew(local, LOG_ID)?;
+        file.write_at(&id, 0)?;
+        file.sync_data()
+    }
+
+    /// Takes over a name that the owner has given since the last look.
+    fn find_new(&self, name: &str) -> io::Result<Option<Arc<Entry>>> {
+        let inner = &*self.0;
+        let log = inner.storage.look()?;
+        let Some(file) = log.files.into_iter().find(|file| file.name == name) else { return Ok(None) };
+        let entry = Entry::found(&inner.storage, file, false);
+        Ok(Some(inner.names.lock().files.entry(name.to_owned()).or_insert(entry).clone()))
+    }
+
     /// Lets `derived` be read from the file `stored`, if the local directory does not have it.
     pub(crate) fn lend(&self, derived: &str, stored: &str) -> io::Result<()> {
         let mut names = self.0.names.lock();
@@ -113,12 +288,24 @@ impl StoredVfs {
     }
 }
 
+/// The name of the last segment of the log.
+fn last_segment(files: &[StoredFile]) -> Option<String> {
+    files.iter().map(|file| &file.name).filter(|name| is_segment(name)).max().cloned()
+}
+
 /// Whether a file is a segment of the log.
 fn is_segment(name: &str) -> bool {
     name.starts_with("log/") && name.ends_with(".log")
 }
 
 impl Inner {
+    fn refuse_on_replica(&self) -> io::Result<()> {
+        match self.is_replica {
+            true => Err(io::Error::other("a replica changes nothing in the store")),
+            false => Ok(()),
+        }
+    }
+
     /// The log that the local files belong to.
     fn local_log_id(&self) -> io::Result<Option<String>> {
         let file = match self.local.open(LOG_ID) {
@@ -177,11 +364,7 @@ impl Inner {
                 };
             }
             names.unnamed.extend(removed);
-            let (unused, used) =
-                std::mem::take(&mut names.unnamed).into_iter().partition(|entry| Arc::strong_count(entry) == 1);
-            names.unnamed = used;
-            let unused: Vec<Arc<Entry>> = unused;
-            unused
+            names.take_unused()
         };
         unused.iter().try_for_each(|entry| entry.delete(&*self.local))
     }
@@ -206,6 +389,21 @@ impl Names {
         changed.iter().filter_map(change).collect()
     }
 
+    /// The segments of the log, in order.
+    fn segments(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+        // A slash is before a zero.
+        let in_log = self.files.range("log/".to_owned().."log0".to_owned());
+        in_log.filter(|(name, _)| is_segment(name)).map(|(_, entry)| entry)
+    }
+
+    /// Takes the files without a name that no reader has open.
+    fn take_unused(&mut self) -> Vec<Arc<Entry>> {
+        let (unused, used) =
+            std::mem::take(&mut self.unnamed).into_iter().partition(|entry| Arc::strong_count(entry) == 1);
+        self.unnamed = used;
+        unused
+    }
+
     fn take(&mut self, name: &str) -> io::Result<Arc<Entry>> {
         self.changed.insert(name.to_owned());
         self.files.remove(name).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -222,6 +420,11 @@ impl Vfs for StoredVfs {
         } else {
             self.0.names.lock().files.get(name).cloned()
         };
+        let found = match found {
+            // A document may refer to a content that was stored after the last look.
+            None if self.0.is_replica && name.starts_with(CONTENTS) => self.find_new(name)?,
+            found => found,
+        };
         let entry = found.ok_or(io::ErrorKind::NotFound)?;
         let copy = entry.copy(&*self.0.local)?;
         Ok(Arc::new(StoredHandle { entry, copy, vfs: self.0.clone() }))
@@ -231,6 +434,7 @@ impl Vfs for StoredVfs {
         if (self.0.is_derived)(name) {
             return self.0.local.create(name);
         }
+        self.0.refuse_on_replica()?;
         // The log appends to its segments; all other files are written once.
         let state = if name.starts_with("log/") { FileState::Open } else { FileState::Whole };
         let entry = {
@@ -268,6 +472,7 @@ impl Vfs for StoredVfs {
         if (self.0.is_derived)(from) {
             return self.0.local.rename(from, to);
         }
+        self.0.refuse_on_replica()?;
         let mut names = self.0.names.lock();
         let entry = names.take(from)?;
         entry.rename(to);
@@ -286,6 +491,7 @@ impl Vfs for StoredVfs {
                 removed => removed,
             };
         }
+        self.0.refuse_on_replica()?;
         let mut names = self.0.names.lock();
         let entry = names.take(name)?;
         names.removed.push(entry);
@@ -299,7 +505,8 @@ impl Vfs for StoredVfs {
         if directory.is_empty() {
             self.0.local.sync_dir("")?;
         }
-        self.0.commit_names()
+        // A replica has changed no names.
+        if self.0.is_replica { Ok(()) } else { self.0.commit_names() }
     }
 
     fn create_dir_all(&self, directory: &str) -> io::Result<()> {
@@ -328,6 +535,7 @@ impl Vfs for StoredVfs {
         if !(self.0.is_derived)(from) || (self.0.is_derived)(to) {
             return Ok(false);
         }
+        self.0.refuse_on_replica()?;
         let entry = Entry::new(&self.0.storage, to, FileState::Whole);
         if !entry.link(&*self.0.local, from)? {
             return Ok(false);
@@ -342,7 +550,7 @@ impl Vfs for StoredVfs {
     }
 
     fn keeps_tree_copies(&self) -> bool {
-        true
+        !self.0.is_replica
     }
 
     fn is_persistent(&self) -> bool {
@@ -364,6 +572,7 @@ impl VfsFile for StoredHandle {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.vfs.refuse_on_replica()?;
         self.entry.write_at(&*self.copy, bytes, offset)
     }
 
@@ -384,6 +593,7 @@ impl VfsFile for StoredHandle {
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.vfs.refuse_on_replica()?;
         self.entry.set_len(&*self.copy, bytes)?;
         if !self.entry.is_whole() && self.entry.is_stored() {
             // The log cuts a segment that it has finished.

@@ -9,12 +9,15 @@ use std::sync::{Arc, Weak};
 
 use super::extents::Extents;
 use super::log_storage::{FileId, FileState, LogStorage, StoredFile};
-use super::{Vfs, VfsFile, read_exact_at};
+use super::{Vfs, VfsFile, create_anew, read_exact_at, read_whole};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The directory of the local copies.
 pub(super) const COPIES: &str = "cache";
+
+/// What the name of a copy's marker ends with.
+pub(super) const MARKER: &str = ".complete";
 
 /// Bytes that are fetched at once.
 const FETCH_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 1 << 20 };
@@ -99,6 +102,35 @@ impl Entry {
         if state.state == FileState::Open {
             state.state = FileState::Sealed;
         }
+    }
+
+    /// Takes note of what the owner of the log has appended to a file since. The length of a file never shrinks.
+    pub(super) fn grow(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.length = state.length.max(bytes);
+        state.stored = state.length;
+    }
+
+    /// Copies all bytes that the store has.
+    pub(super) fn fetch_all(&self, local: &dyn Vfs) -> io::Result<()> {
+        if self.is_copied.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let copy = self.copy(local)?;
+        self.fetch(&*copy, 0..self.length())?;
+        self.keep_copy(local, &*copy)
+    }
+
+    /// Gives the complete local copy a second name, or copies it if that is not possible.
+    pub(super) fn copy_to(&self, local: &dyn Vfs, name: &str) -> io::Result<()> {
+        self.fetch_all(local)?;
+        if local.link_from(local, &copy_name(self.id), name)? {
+            return Ok(());
+        }
+        let bytes = read_whole(&*self.copy(local)?)?;
+        let file = create_anew(local, name)?;
+        file.write_at(&bytes, 0)?;
+        file.sync_data()
     }
 
     /// Whether the store has no bytes of it.
@@ -280,13 +312,18 @@ impl Entry {
         }
         copy.sync_data()?;
         local.sync_dir(COPIES)?;
-        super::create_anew(local, &marker_name(self.id))?;
+        create_anew(local, &marker_name(self.id))?;
         Ok(())
     }
 
     /// Deletes the bytes, in the store and here.
     pub(super) fn delete(&self, local: &dyn Vfs) -> io::Result<()> {
         self.storage.delete(&self.to_delete())?;
+        self.delete_copy(local)
+    }
+
+    /// Deletes the local copy.
+    pub(super) fn delete_copy(&self, local: &dyn Vfs) -> io::Result<()> {
         for name in [marker_name(self.id), copy_name(self.id)] {
             match local.remove(&name) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -304,7 +341,7 @@ pub(super) fn copy_name(id: FileId) -> String {
 
 /// The name of an empty file that exists if the local copy is complete.
 pub(super) fn marker_name(id: FileId) -> String {
-    format!("{COPIES}/{}.complete", id.0.simple())
+    format!("{COPIES}/{}{MARKER}", id.0.simple())
 }
 
 /// Stands for a file that is not open.

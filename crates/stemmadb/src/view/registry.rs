@@ -133,7 +133,9 @@ impl ViewRegistry {
     /// Registers the view's precommit check, so that every write updates the view.
     fn enable_commit_hook(self: &Arc<Self>, materialized: &Arc<MaterializedView>) -> Result<()> {
         let store = self.store()?;
-        if store.parts.options.read_only || materialized.has_commit_hook() {
+        // What a replica follows is applied without asking; its views are updated when they are read.
+        let takes_no_writes = store.parts.options.read_only || store.parts.options.is_replica;
+        if takes_no_writes || materialized.has_commit_hook() {
             return Ok(());
         }
         // The first update runs without the writer lock; only the remaining changes are mapped under it.
