@@ -35,7 +35,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
+use crate::accounts::{Administrators, Authenticator, Identity, Roles, SERVER_SEAL, Tokens, authorize};
 use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{Access, PREFLIGHT, Route, User, check_host, check_origin, cors_headers, is_script_request, refused};
 use crate::config::Config;
@@ -151,6 +151,7 @@ impl Server {
             memory: memory.clone(),
             body_bytes_max: config.limits.body_bytes,
             durability: config.durability,
+            server_seal: (SERVER_SEAL.to_string(), authenticator.server_seal()),
             retry_wait: config.replicator.retry_wait,
             retry_wait_max: config.replicator.retry_wait_max,
             stopping: stopped.clone(),

@@ -120,7 +120,8 @@ impl Replica {
     pub fn open(path: impl AsRef<Path>, options: Options, interval: Duration) -> Result<Self> {
         let path = path.as_ref();
         let storage = options.log_storage.of(path).ok_or_else(|| {
-            Error::invalid("a replica follows a log in a store, and none is set").with_hint("set `Options::log_storage`")
+            Error::invalid("a replica follows a log in a store, and none is set")
+                .with_hint("set `Options::log_storage`")
         })?;
         let options = Options { is_replica: true, read_only: false, ..options };
         let generation = directory::generations(path)?.last().copied().unwrap_or(1);
@@ -296,7 +297,8 @@ fn open_generation(
     let before = before.map(|before| directory::generation(path, before));
     let open = || {
         let seen_at = Instant::now();
-        let (opened, stored) = directory::open_replica(&directory, storage.clone(), options.clone(), before.as_deref())?;
+        let (opened, stored) =
+            directory::open_replica(&directory, storage.clone(), options.clone(), before.as_deref())?;
         let observer = options.rebuild_observer.clone();
         let database = Database::start_opened(opened, &mut |progress| observer.report(progress))?;
         let follower = Follower::new(database.store(), stored);

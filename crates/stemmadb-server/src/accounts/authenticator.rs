@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hyper::header::{AUTHORIZATION, COOKIE};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderName};
 use hyper::http::request::Parts;
+use subtle::ConstantTimeEq;
 
 use super::administrators::Administrators;
 use super::clock::MonotonicClock;
@@ -26,6 +27,9 @@ use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::PeerAddress;
 use crate::settings::RuntimeSettings;
+
+/// The header by which a server of a cluster asks another one for itself.
+pub(crate) const SERVER_SEAL: HeaderName = HeaderName::from_static("x-stemma-server");
 
 /// Authenticates requests.
 pub(crate) struct Authenticator {
@@ -98,6 +102,9 @@ impl Authenticator {
         if let Some(user) = proxied {
             return Ok(Identity::new(user.clone(), AuthProof::Proxy(user)));
         }
+        if let Some(header) = parts.headers.get(&SERVER_SEAL) {
+            return self.by_seal(directory, header.as_bytes());
+        }
         let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
         let text = header.to_str().map_err(|_| wrong_credentials())?;
         let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -113,6 +120,20 @@ impl Authenticator {
         }
         let refused = || Failure::unauthorized("The token is not valid.");
         self.by_token(directory, rest.trim()).await?.ok_or_else(refused)
+    }
+
+    /// The identity of another server of the cluster, which has the rights of an administrator.
+    fn by_seal(&self, directory: &Directory, sent: &[u8]) -> Result<Identity> {
+        if !directory.is_in_cluster() || !bool::from(sent.ct_eq(self.server_seal().as_bytes())) {
+            return Err(Failure::forbidden(format!("`{SERVER_SEAL}` is for servers of a cluster.")));
+        }
+        let user = User { name: Some("_server".to_owned()), roles: vec![ADMIN_ROLE.to_owned()], how: Some("server") };
+        Ok(Identity::new(user.clone(), AuthProof::Proxy(user)))
+    }
+
+    /// The value of [`SERVER_SEAL`] by which a server of the cluster shows that it is one.
+    pub(crate) fn server_seal(&self) -> String {
+        self.seal("server")
     }
 
     /// The identity of a token. `None` if the token is invalid, expired or revoked.
@@ -192,11 +213,12 @@ impl Authenticator {
         if let Some(credential) = self.administrators.credential(name) {
             return Ok(Some(NamedAccount { roles: vec![ADMIN_ROLE.to_owned()], credential }));
         }
-        if !directory.contains(USERS_DATABASE) {
-            return Ok(None);
+        let Some(served) = directory.open_to_read(USERS_DATABASE).await? else { return Ok(None) };
+        let mut account = users::account(&served, name)?;
+        if account.is_none() && directory.catch_up(USERS_DATABASE).await? {
+            // It may have been created just now, on another server.
+            account = users::account(&served, name)?;
         }
-        let served = directory.open_database(USERS_DATABASE).await?;
-        let account = users::account(&served, name)?;
         Ok(account.map(|account| NamedAccount { roles: account.roles, credential: account.credential }))
     }
 
@@ -226,12 +248,7 @@ impl Authenticator {
             Some(known) => (known.roles, Some(known.credential)),
             None => (Vec::new(), None),
         };
-        let users = async {
-            Ok(match directory.contains(USERS_DATABASE) {
-                true => Some(directory.open_database(USERS_DATABASE).await?),
-                false => None,
-            })
-        };
+        let users = directory.open_to_read(USERS_DATABASE);
         let fingerprint =
             self.passwords.verify(address, name, password, credential, users).await?.ok_or_else(wrong_credentials)?;
         let name = name.to_owned();

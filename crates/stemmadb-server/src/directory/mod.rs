@@ -13,6 +13,7 @@ mod copied;
 mod descriptors;
 mod extensions;
 mod file_name;
+mod followed;
 mod memory;
 mod name;
 mod opened;

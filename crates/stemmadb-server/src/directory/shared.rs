@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
-use stemmadb::log_storage::{ClusterStore, LogClaim, LogOwnership};
+use stemmadb::log_storage::{ClusterStore, LogClaim, LogOwnership, LogStorage};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::catalog::CatalogEntry;
+use super::followed::Followed;
 use super::records::unreachable_cluster;
 use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, io_failure, name as database_name, remove};
 use crate::error::{Failure, Result};
@@ -51,6 +52,8 @@ pub(super) struct SharedDirectory {
     members: RwLock<Vec<String>>,
     /// The slots of databases that were deleted by other members, which may still be open.
     deleted: Mutex<Vec<Arc<DatabaseSlot>>>,
+    /// The databases of other members that are read here.
+    pub(super) followed: Followed,
     /// The logs of deleted databases, and when they were first seen.
     removals: Mutex<HashMap<String, Instant>>,
 }
@@ -87,6 +90,7 @@ impl SharedDirectory {
             changed: watch::channel(()).0,
             members: RwLock::new(vec![store.address().to_owned()]),
             deleted: Mutex::default(),
+            followed: Followed::default(),
             removals: Mutex::default(),
             store,
         }
@@ -126,7 +130,13 @@ impl SharedDirectory {
         removed.map_err(|error| unreachable_cluster(&error))
     }
 
+    /// A log, to follow it.
+    pub(super) fn log(&self, log: &str) -> Arc<dyn LogStorage> {
+        self.store.log(log)
+    }
+
     pub(super) fn leave(&self) {
+        self.followed.close();
         self.store.leave();
     }
 
@@ -150,6 +160,11 @@ impl Directory {
     /// A receiver that is notified when records of the cluster have changed; none without a cluster.
     pub(crate) fn records_changed(&self) -> Option<watch::Receiver<()>> {
         self.cluster.as_ref().map(|cluster| cluster.changed.subscribe())
+    }
+
+    /// The URL of this server, if it is in a cluster.
+    pub(crate) fn own_address(&self) -> Option<&str> {
+        self.cluster.as_ref().map(|cluster| cluster.store.address())
     }
 
     /// How long a member of the cluster may be silent before others take its databases.

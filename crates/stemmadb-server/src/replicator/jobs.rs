@@ -11,17 +11,18 @@ use parking_lot::Mutex;
 use stemmadb::replication::{Peer, RunningReplication};
 use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats, Sequence, Value};
 use stemmadb_http::runtime::BlockingRuntime;
+use stemmadb_http::url::encode_segment;
 use stemmadb_http::{HttpPeer, library_error};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use super::conflicts::ConflictRules;
+use super::conflicts::{ConflictDefinition, ConflictRules};
 use super::local::{LocalPeer, document_changes};
 use super::request::{Endpoint, ReplicationRequest};
 use super::{STALL_TIMEOUT, peer_limits};
 use crate::auth::User;
 use crate::design::WriteValidator;
-use crate::directory::Directory;
+use crate::directory::{Directory, Place};
 use crate::error::{Failure, Result};
 use crate::http::{MemoryBudget, server_runtime};
 use crate::outbound::OutboundClient;
@@ -144,6 +145,8 @@ pub(crate) struct JobContext {
     /// The largest JSON body, in bytes.
     pub(crate) body_bytes_max: usize,
     pub(crate) durability: Durability,
+    /// The header by which other servers of the cluster recognize this one.
+    pub(crate) server_seal: (String, String),
     /// Permits for threads of jobs.
     pub(crate) threads: Semaphore,
     pub(crate) retry_wait: Duration,
@@ -522,15 +525,14 @@ fn set_conflict_rules(context: &JobContext, job: &Job, runtime: &Handle) -> stem
     let mut refused = None;
     for endpoint in [&job.request.source, &job.request.target] {
         let set = match endpoint {
-            Endpoint::Local(name) => runtime
-                .block_on(context.directory.open_database(name))
-                .and_then(|served| context.conflict_rules.define(&served, definition.clone()))
-                .map_err(|failure| library_error(&failure)),
-            Endpoint::Remote { .. } => {
-                let body = Value::from_serialize(&definition.shown())?;
-                let remote = remote_peer(context, job, runtime, endpoint)?;
-                remote.request(Method::PUT, "/_conflict_rule", Some(&body), STALL_TIMEOUT).map(drop)
-            }
+            Endpoint::Local(name) => match cluster_peer(context, job, runtime, name, false)? {
+                Some(remote) => set_remote_rule(&remote, definition),
+                None => runtime
+                    .block_on(context.directory.open_database(name))
+                    .and_then(|served| context.conflict_rules.define(&served, definition.clone()))
+                    .map_err(|failure| library_error(&failure)),
+            },
+            Endpoint::Remote { .. } => set_remote_rule(&remote_peer(context, job, runtime, endpoint)?, definition),
         };
         match set {
             Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
@@ -542,6 +544,30 @@ fn set_conflict_rules(context: &JobContext, job: &Job, runtime: &Handle) -> stem
     }
     job.status.lock().rule_error = refused;
     Ok(())
+}
+
+fn set_remote_rule(remote: &HttpPeer, definition: &ConflictDefinition) -> stemmadb::Result<()> {
+    let body = Value::from_serialize(&definition.shown())?;
+    remote.request(Method::PUT, "/_conflict_rule", Some(&body), STALL_TIMEOUT).map(drop)
+}
+
+/// A database of another server of the cluster as a peer; none if it is on this one. Requests go to this server, which
+/// knows where it is.
+fn cluster_peer(
+    context: &JobContext,
+    job: &Job,
+    runtime: &Handle,
+    name: &str,
+    create: bool,
+) -> stemmadb::Result<Option<HttpPeer>> {
+    let Some(address) = context.directory.own_address() else { return Ok(None) };
+    let placed = runtime.block_on(context.directory.place(name, false, create));
+    if let Place::Here(_) = placed.map_err(|failure| library_error(&failure))? {
+        return Ok(None);
+    }
+    let url = format!("{address}/{}", encode_segment(name));
+    let endpoint = Endpoint::Remote { url, headers: vec![context.server_seal.clone()] };
+    remote_peer(context, job, runtime, &endpoint).map(Some)
 }
 
 /// A database on another server as a peer.
@@ -562,14 +588,18 @@ fn open_side(
     endpoint: &Endpoint,
     create: bool,
 ) -> stemmadb::Result<Side> {
-    match endpoint {
-        Endpoint::Remote { .. } => {
-            let remote = remote_peer(context, job, runtime, endpoint)?;
-            if create {
-                remote.create()?;
-            }
-            Ok(Side::Remote(Arc::new(remote)))
+    let remote = match endpoint {
+        Endpoint::Remote { .. } => Some(remote_peer(context, job, runtime, endpoint)?),
+        Endpoint::Local(name) => cluster_peer(context, job, runtime, name, create)?,
+    };
+    if let Some(remote) = remote {
+        if create {
+            remote.create()?;
         }
+        return Ok(Side::Remote(Arc::new(remote)));
+    }
+    match endpoint {
+        Endpoint::Remote { .. } => Err(stemmadb::Error::internal("a remote database was not opened")),
         Endpoint::Local(name) => {
             let opened = runtime.block_on(async {
                 if create && !context.directory.contains(name) {

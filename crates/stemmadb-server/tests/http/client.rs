@@ -62,7 +62,7 @@ impl TestServer {
         let start = |config: Config, directory| {
             let address = crate::cluster::free_address();
             let member = cluster.join(&format!("http://{address}"));
-            Self::start(Config { address, ..config }, directory, Some(member))
+            Self::start(Config { address, durability: Durability::Sync, ..config }, directory, Some(member))
         };
         let other = |_| {
             let directory = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ impl TestServer {
     /// Starts a server at an address, as a member of a cluster.
     pub(crate) fn in_cluster(address: SocketAddr, member: Arc<dyn ClusterStore>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let config = Config { address, ..Self::config(directory.path()) };
+        let config = Config { address, durability: Durability::Sync, ..Self::config(directory.path()) };
         Self::start(config, directory, Some(member))
     }
 

@@ -207,6 +207,12 @@ fn users_rights_and_sessions_are_those_of_the_cluster() {
         assert_eq!(server.ask_as(None, "GET", "/notes/a", None).status, 401);
         assert_eq!(server.ask_as(Some(("eve", "wrong")), "GET", "/notes/a", None).status, 401);
         assert_eq!(server.get("/notes/_security").json(), members);
+        let read = server.ask_as(Some(("ann", "pw")), "GET", "/notes/a", None);
+        assert_eq!(read.status, 200, "{read:?}");
+        assert_eq!(server.ask_as(Some(("ann", "wrong")), "GET", "/notes/a", None).status, 401);
+        let found = server.post("/_replicate", &json!({"source": "notes", "target": "copy", "create_target": true}));
+        assert_eq!(found.status, 200, "{found:?}");
+        assert_eq!(server.get("/copy/a").status, 200);
     }
     // A session of one server is one of all.
     let login = servers.get(0).send(

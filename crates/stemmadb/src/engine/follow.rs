@@ -77,7 +77,9 @@ impl Follower {
                 self.store.merge_if_full()
             });
             match followed {
-                Err(error) if lost.is_some() || error.kind() == crate::ErrorKind::Corrupt => return Ok(Poll::Lost(error)),
+                Err(error) if lost.is_some() || error.kind() == crate::ErrorKind::Corrupt => {
+                    return Ok(Poll::Lost(error));
+                }
                 followed => followed?,
             }
             if !self.end.is_sealed {
@@ -206,7 +208,8 @@ impl FrameEffects {
         }
         let document = |state: &DocumentState| state.is_live().then(|| snapshot.winner(state)).transpose();
         let end_ms = terms.and_then(DocumentTerms::end_ms);
-        let has_expired = snapshot.read_timestamp.as_ref().is_some_and(|now| end_ms.is_some_and(|end| end <= now.now_ms));
+        let has_expired =
+            snapshot.read_timestamp.as_ref().is_some_and(|now| end_ms.is_some_and(|end| end <= now.now_ms));
         let (old, new) = (old.map_or(Ok(None), document)?, document(state)?.filter(|_| !has_expired));
         if old.is_some() || new.is_some() {
             let (number, id) = (state.number, state.id.clone());

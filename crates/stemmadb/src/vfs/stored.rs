@@ -77,12 +77,7 @@ impl StoredVfs {
         Self::of(local, storage, is_derived, true)
     }
 
-    fn of(
-        local: Arc<dyn Vfs>,
-        storage: Arc<dyn LogStorage>,
-        is_derived: fn(&str) -> bool,
-        is_replica: bool,
-    ) -> Self {
+    fn of(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool, is_replica: bool) -> Self {
         let (log_id, names, committing) = Default::default();
         StoredVfs(Arc::new(Inner { local, storage, is_derived, is_replica, log_id, names, committing }))
     }
@@ -142,7 +137,8 @@ impl StoredVfs {
             let mut names = inner.names.lock();
             for file in log.files {
                 let (name, bytes) = (file.name.clone(), file.bytes);
-                let is_finished = file.state != FileState::Open || is_segment(&name) && Some(&name) != last_segment.as_ref();
+                let is_finished =
+                    file.state != FileState::Open || is_segment(&name) && Some(&name) != last_segment.as_ref();
                 let entry = match names.files.get(&name).filter(|known| known.id == file.id) {
                     Some(known) => known.clone(),
                     None => {
