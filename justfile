@@ -66,6 +66,13 @@ nightly-cluster cases="10000" kills="300" seconds="300":
     STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_CLUSTER_CASES={{cases}} STEMMA_CLUSTER_KILLS={{kills}} \
         STEMMA_CLUSTER_SECONDS={{seconds}} \
         cargo test --locked --test cluster --test cluster_faults -- --nocapture --test-threads=1
+    STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_CLUSTER_KILLS={{kills}} \
+        cargo test --locked --features stemmadb-cli/cluster --test network cluster:: -- --nocapture --test-threads=1
+
+# The HTTP tests with three servers of a cluster for each, in memory or (`cassandra`) with logs in a Cassandra cluster
+# that is up. Tests of what belongs to one process fail; see the decision on servers of a cluster.
+http-cluster kind="memory" filter="":
+    STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_TEST_CLUSTER={{kind}} cargo test --locked --test http {{filter}}
 
 # Tests of the benchmark program; they need Go and PostgreSQL 15.
 test-bench:

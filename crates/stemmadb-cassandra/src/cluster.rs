@@ -215,6 +215,6 @@ async fn connect(options: ClusterOptions) -> io::Result<(Session, Statements)> {
     }
     let session = builder.build().await.map_err(io::Error::other)?;
     schema::create(&session, &options.keyspace, options.replication).await?;
-    let statements = Statements::prepare(&session).await.map_err(io::Error::other)?;
+    let statements = Statements::prepare(&session, &options.keyspace).await.map_err(io::Error::other)?;
     Ok((session, statements))
 }

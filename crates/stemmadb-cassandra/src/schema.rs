@@ -40,7 +40,7 @@ const TABLES: [(&str, &str); 6] = [
     ("records", "space text, id text, value blob, version uuid static, PRIMARY KEY (space, id)"),
 ];
 
-/// Creates keyspace and tables if they don't exist, and uses them. Many servers may do so at once.
+/// Creates keyspace and tables if they don't exist. Many servers may do so at once.
 pub(crate) async fn create(session: &Session, keyspace: &str, replication: u8) -> io::Result<()> {
     let statement = format!(
         "CREATE KEYSPACE IF NOT EXISTS {keyspace} \
@@ -49,12 +49,11 @@ pub(crate) async fn create(session: &Session, keyspace: &str, replication: u8) -
     session.query_unpaged(statement, ()).await.map_err(io::Error::other)?;
     // If it existed, it may be so new that not all nodes know it.
     session.await_schema_agreement().await.map_err(io::Error::other)?;
-    session.use_keyspace(keyspace, false).await.map_err(io::Error::other)?;
     for (table, rows) in TABLES {
         // A node that does not know the table yet creates it too. With different ids, those would be two tables, and
         // the rows of one would be lost.
         let id = Uuid::new_v5(&SPACE, format!("{keyspace}.{table}").as_bytes());
-        let statement = format!("CREATE TABLE IF NOT EXISTS {table} ({rows}) WITH id = {id}");
+        let statement = format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table} ({rows}) WITH id = {id}");
         session.query_unpaged(statement, ()).await.map_err(io::Error::other)?;
     }
     session.await_schema_agreement().await.map_err(io::Error::other)?;
@@ -99,11 +98,18 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
-    pub(crate) async fn prepare(session: &Session) -> Result<Self, PrepareError> {
-        let prepare = async |text: &str| session.prepare(text).await;
+    pub(crate) async fn prepare(session: &Session, keyspace: &str) -> Result<Self, PrepareError> {
+        // Names of tables without their keyspace would depend on the connection.
+        let qualified = |text: &str| {
+            let qualify = |text: String, (table, _): &(&str, &str)| {
+                text.replace(&format!(" {table} "), &format!(" {keyspace}.{table} "))
+            };
+            TABLES.iter().fold(format!("{text} "), qualify)
+        };
+        let prepare = async |text: &str| session.prepare(qualified(text)).await;
         // Reads that complete conditional writes whose outcome is still open.
         let serial = async |text: &str| {
-            session.prepare(text).await.map(|mut statement| {
+            prepare(text).await.map(|mut statement| {
                 statement.set_consistency(Consistency::Serial);
                 statement
             })

@@ -16,7 +16,9 @@ pub(crate) fn library_error(failure: &Failure) -> Error {
         // A database that exists.
         StatusCode::PRECONDITION_FAILED if failure.error() == "file_exists" => ErrorKind::Conflict,
         StatusCode::REQUEST_TIMEOUT => ErrorKind::Stopped,
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => ErrorKind::Unavailable,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::MISDIRECTED_REQUEST => {
+            ErrorKind::Unavailable
+        }
         status if status.is_client_error() => ErrorKind::Invalid,
         StatusCode::NOT_IMPLEMENTED => ErrorKind::Invalid,
         _ => ErrorKind::Internal,

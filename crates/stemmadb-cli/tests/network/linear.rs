@@ -27,7 +27,8 @@ const CALLS: u64 = DOCUMENTS * 20;
 
 /// A client, and the revision and number it last saw of each document.
 struct Writer<'a> {
-    client: Client,
+    /// Of one server or several: each call goes to one of them.
+    clients: Vec<Client>,
     number: usize,
     random: Random,
     numbers: &'a AtomicU64,
@@ -78,12 +79,14 @@ impl Writer<'_> {
         revision: Option<&str>,
     ) -> Result<CallOutcome, std::io::Error> {
         let query = revision.map(rev).unwrap_or_default();
+        let client = self.random.below(self.clients.len() as u64) as usize;
+        let client = &mut self.clients[client];
         let answer = match operation {
-            Operation::Read => self.client.request("GET", path, None),
+            Operation::Read => client.request("GET", path, None),
             Operation::Set { number, .. } => {
-                self.client.request("PUT", &format!("{path}{query}"), Some(&json!({"number": number})))
+                client.request("PUT", &format!("{path}{query}"), Some(&json!({"number": number})))
             }
-            Operation::Delete(_) => self.client.request("DELETE", &format!("{path}{query}"), None),
+            Operation::Delete(_) => client.request("DELETE", &format!("{path}{query}"), None),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -107,27 +110,46 @@ impl Writer<'_> {
 
 /// Counts over several rounds.
 #[derive(Default)]
-struct Totals {
-    rounds: u64,
-    histories: usize,
-    calls: usize,
-    unknown: usize,
-    refused: Vec<String>,
+pub(crate) struct Totals {
+    pub(crate) rounds: u64,
+    pub(crate) histories: usize,
+    pub(crate) calls: usize,
+    pub(crate) unknown: usize,
+    pub(crate) refused: Vec<String>,
 }
 
 /// Runs one round: clients write and read while the server is killed and restarted; then checks each document's
 /// history.
 fn round(server: &mut Server, at: SocketAddr, clients: usize, number: u64, random: &mut Random, totals: &mut Totals) {
+    let (before, after) = (random.milliseconds(30, 300), random.milliseconds(30, 150));
+    let disturb = || {
+        std::thread::sleep(before);
+        server.kill();
+        server.restart();
+        std::thread::sleep(after);
+    };
+    round_with(&[at], (clients, Duration::from_secs(5)), number, random, totals, disturb);
+}
+
+/// Runs one round with several servers, while `disturb` runs. `clients`: their number, and how long they wait.
+pub(crate) fn round_with(
+    at: &[SocketAddr],
+    (clients, patience): (usize, Duration),
+    number: u64,
+    random: &mut Random,
+    totals: &mut Totals,
+    disturb: impl FnOnce(),
+) {
     let (numbers, stop) = (AtomicU64::new(1), AtomicBool::new(false));
     let randoms: Vec<Random> = (0..clients).map(|_| random.fork()).collect();
-    let (before, after) = (random.milliseconds(30, 300), random.milliseconds(30, 150));
+    let connect = || at.iter().map(|at| Client::new(*at).timeout(patience)).collect();
     let calls = std::thread::scope(|scope| {
         let writers = randoms.into_iter().enumerate().map(|(client, random)| {
             let (numbers, stop) = (&numbers, &stop);
             scope.spawn(move || {
                 let (known, calls) = (BTreeMap::new(), Vec::new());
-                let connection = Client::new(at).timeout(Duration::from_secs(5));
-                let mut writer = Writer { client: connection, number: client, random, numbers, known, calls };
+                let clients = connect();
+                let mut writer = Writer { clients, number: client, random, numbers, known, calls };
                 while !stop.load(Ordering::Relaxed) {
                     writer.step(number);
                 }
@@ -135,10 +157,7 @@ fn round(server: &mut Server, at: SocketAddr, clients: usize, number: u64, rando
             })
         });
         let writers: Vec<_> = writers.collect();
-        std::thread::sleep(before);
-        server.kill();
-        server.restart();
-        std::thread::sleep(after);
+        disturb();
         stop.store(true, Ordering::Relaxed);
         writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
     });
@@ -146,12 +165,12 @@ fn round(server: &mut Server, at: SocketAddr, clients: usize, number: u64, rando
     for (document, call) in calls {
         histories.entry(document).or_default().push(call);
     }
-    let (client, known, random) = (Client::new(at), BTreeMap::new(), random.fork());
-    let mut last = Writer { client, number: clients, random, numbers: &numbers, known, calls: Vec::new() };
+    let (known, random) = (BTreeMap::new(), random.fork());
+    let mut last = Writer { clients: connect(), number: clients, random, numbers: &numbers, known, calls: Vec::new() };
     for (document, calls) in &mut histories {
         let started = Instant::now();
-        let read = last.request(&format!("/linear/r{number}-{document}"), Operation::Read, None).unwrap();
-        let (outcome, _) = read.expect("the server runs");
+        let read = || last.request(&format!("/linear/r{number}-{document}"), Operation::Read, None).ok().flatten();
+        let (outcome, _) = std::iter::repeat_with(read).take(20).flatten().next().expect("the server runs");
         calls.push(Call {
             client: clients,
             operation: Operation::Read,

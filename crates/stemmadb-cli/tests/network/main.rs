@@ -6,6 +6,7 @@
 mod bombs;
 mod checkpoints;
 mod client;
+mod cluster;
 mod descriptors;
 mod feeds;
 mod flood;

@@ -47,17 +47,21 @@ impl Server {
         Self::start_with_prefix(directory, arguments, "")
     }
 
+    /// Starts a server at an address.
+    pub(crate) fn start_at(address: SocketAddr, directory: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(directory, arguments, "", address)
+    }
+
     /// Starts a server after the shell commands `prefix`, which may set limits.
     pub(crate) fn start_with_prefix(directory: &Path, arguments: &[&str], prefix: &str) -> Self {
+        Self::start_with(directory, arguments, prefix, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn start_with(directory: &Path, arguments: &[&str], prefix: &str, address: SocketAddr) -> Self {
         std::fs::create_dir_all(directory).unwrap();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut server = Server {
-            child: None,
-            directory: directory.to_owned(),
-            arguments,
-            prefix: prefix.to_owned(),
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-        };
+        let mut server =
+            Server { child: None, directory: directory.to_owned(), arguments, prefix: prefix.to_owned(), address };
         server.restart();
         server
     }
@@ -101,6 +105,11 @@ impl Server {
     pub(crate) fn send_sigkill(&self) {
         let status = Command::new("kill").args(["-KILL", &self.pid().to_string()]).status().unwrap();
         assert!(status.success());
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap().success());
     }
 
     /// Sends SIGTERM and waits for a successful exit.

@@ -9,7 +9,7 @@ mod recent;
 use std::io::Write;
 use std::str::FromStr;
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::error::{Failure, Result};
@@ -109,6 +109,9 @@ pub struct Logging {
     _writing: Option<LogWriterThread>,
 }
 
+/// The target of the lines of the driver of clusters.
+const DRIVER: &str = "scylla";
+
 impl Log {
     /// Installs a logger for this process that writes to `writer` until the returned guard is dropped.
     ///
@@ -120,11 +123,16 @@ impl Log {
         }
         let (queue, level) = (LogQueue::default(), self.level.filter());
         let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(queue.clone());
+        // The driver of clusters reports what is no news.
+        let targets = Targets::new().with_default(level).with_target(DRIVER, level.min(LevelFilter::WARN));
         let installed = match self.format {
-            Format::Text => tracing::subscriber::set_global_default(lines.finish().with(RecentLayer(recent_lines()))),
+            Format::Text => {
+                let lines = lines.finish().with(RecentLayer(recent_lines())).with(targets);
+                tracing::subscriber::set_global_default(lines)
+            }
             Format::Json => {
                 let lines = lines.json().flatten_event(true).finish();
-                tracing::subscriber::set_global_default(lines.with(RecentLayer(recent_lines())))
+                tracing::subscriber::set_global_default(lines.with(RecentLayer(recent_lines())).with(targets))
             }
         };
         installed.map_err(|error| Failure::internal(error.to_string()))?;

@@ -1,5 +1,6 @@
 //! One request: its arguments, the client's rights, and the frames that answer it.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
@@ -30,6 +31,8 @@ pub(super) struct Call<'a> {
     pub(super) id: u32,
     /// The reading role of this thread.
     pub(super) role: u64,
+    /// The database, if it is one of a cluster.
+    pub(super) opened: OnceCell<Arc<ServedDatabase>>,
 }
 
 fn missing(name: &str, what: &str) -> Error {
@@ -83,7 +86,23 @@ impl Call<'_> {
 
     /// Opens the database, after rights were checked.
     fn open_allowed(&self) -> Result<Arc<ServedDatabase>> {
-        Ok(self.server.wait(self.server.state.directory.open_database(self.request.database))?)
+        let directory = &self.server.state.directory;
+        let served = self.server.wait(directory.open_database(self.request.database))?;
+        if directory.is_in_cluster() {
+            self.opened.set(served.clone()).ok();
+        }
+        Ok(served)
+    }
+
+    /// Checks, after the request was executed, that its database still belongs to this server.
+    ///
+    /// # Errors
+    /// `Unavailable` if another server of the cluster has taken it over.
+    pub(super) fn check_owned(&self) -> Result<()> {
+        match self.opened.get().is_none_or(|served| served.is_owned()) {
+            true => Ok(()),
+            false => Err(Error::unavailable("another server of the cluster has taken over the database").into()),
+        }
     }
 
     /// The state that the request reads, if it is not the newest: an open snapshot, or one of the past.

@@ -3,6 +3,7 @@
 //! At any time one thread has the reading role, which is a number. If its request takes long, [`Connection::hand_over`]
 //! gives the role to another thread by incrementing the number; the old thread finishes its request and leaves.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -431,8 +432,11 @@ impl Connection {
         let request = Request::read(&read.payload)?;
         let identity = self.verified_identity(server)?;
         let arguments = request.arguments(self.encoding())?;
-        let call = Call { server, connection: self, running, request, arguments, identity, id: read.id, role };
-        running.cancellation.during(|| operations::execute(&call))
+        let (id, opened) = (read.id, OnceCell::new());
+        let call = Call { server, connection: self, running, request, arguments, identity, id, role, opened };
+        let reply = running.cancellation.during(|| operations::execute(&call))?;
+        call.check_owned()?;
+        Ok(reply)
     }
 
     /// The client's identity, verified again if that was long ago.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb::Durability;
 use stemmadb::log_storage::ClusterStore;
+use stemmadb::testing::MemoryCluster;
 use stemmadb_server::script::WorkerCommand;
 use stemmadb_server::{Administrator, Config, Server, ServerBuilder};
 use tokio::runtime::Runtime;
@@ -21,6 +22,8 @@ pub(crate) struct TestServer {
     /// The other servers of its cluster, if the tests run in one: requests go to all in turn.
     others: Vec<TestServer>,
     turn: AtomicUsize,
+    /// The cluster of all of them.
+    cluster: Option<MemoryCluster>,
     address: SocketAddr,
     config: Config,
     _directory: tempfile::TempDir,
@@ -72,6 +75,7 @@ impl TestServer {
         let mut first = start(config.clone(), directory);
         crate::cluster::until_known(&others.iter().chain([&first]).collect::<Vec<_>>());
         first.others = others;
+        first.cluster = Some(cluster);
         first
     }
 
@@ -103,6 +107,7 @@ impl TestServer {
             server: Some(server),
             others: Vec::new(),
             turn: AtomicUsize::default(),
+            cluster: None,
             config,
             _directory: directory,
         }
@@ -120,7 +125,11 @@ impl TestServer {
             self.runtime.block_on(server.stop());
         }
         let config = Config { address: self.address, ..self.config.clone() };
-        self.server = Some(self.runtime.block_on(Server::start(config)).unwrap());
+        let builder = match &self.cluster {
+            Some(cluster) => Server::builder(config).cluster(cluster.join(&format!("http://{}", self.address))),
+            None => Server::builder(config),
+        };
+        self.server = Some(self.runtime.block_on(builder.start()).unwrap());
     }
 
     /// The directory of the databases.
