@@ -1,5 +1,5 @@
-//! Servers of a cluster whose databases are in Cassandra: killed, paused until others have taken over, and stopped, while
-//! clients write to all of them. The history of every document is linearizable.
+//! Servers of a cluster whose databases are in Cassandra: killed, paused until others have taken over, and stopped,
+//! while clients write to all of them. The history of every document is linearizable.
 //!
 //! Needs a command with the feature `cluster`, and a cluster: `STEMMA_CASSANDRA` names a node. Without, nothing runs.
 //! `STEMMA_CLUSTER_KILLS` sets how often a server is disturbed (default 4).
