@@ -68,6 +68,23 @@ impl LogStorage for CassandraLog {
         Ok(log)
     }
 
+    fn look(&self) -> io::Result<StoredLog> {
+        let requests = self.requests();
+        let (log, starts) = self.cluster.wait(async move { requests.look().await })?;
+        // Those of other files may be from a time when another owner could still append to them.
+        *self.known_starts() = starts;
+        Ok(log)
+    }
+
+    fn length(&self, file: FileId) -> io::Result<Option<u64>> {
+        let requests = self.requests();
+        let state = self.cluster.wait(async move { requests.segment_state(file).await })?;
+        let Some(state) = state else { return Ok(None) };
+        let length = state.length as u64;
+        self.known_starts().insert(file, Arc::new(state.starts));
+        Ok(Some(length))
+    }
+
     fn append(&self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (requests, bytes) = (self.requests(), bytes.to_vec());
         let is_new = offset == 0 && !self.known_starts().contains_key(&file);

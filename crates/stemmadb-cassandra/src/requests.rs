@@ -52,7 +52,7 @@ pub(crate) struct Requests {
 /// The state of a file that is appended to.
 pub(crate) struct SegmentState {
     epoch: i64,
-    length: i64,
+    pub(crate) length: i64,
     pub(crate) starts: Starts,
 }
 
@@ -109,25 +109,53 @@ impl Requests {
 
     /// Reads the names, and takes over the files that may still be appended to.
     pub(crate) async fn fence(&self, id: Uuid) -> io::Result<(StoredLog, HashMap<FileId, Arc<Starts>>)> {
-        let listed = self.read(&self.statements().list_names, (&self.log,)).await?;
         let (mut files, mut fenced) = (Vec::new(), HashMap::new());
-        for row in listed.rows::<(Option<String>, Option<Uuid>, Option<i64>, Option<i8>)>().map_err(io::Error::other)? {
-            // A log without names has one row, with its id.
-            let (Some(name), Some(file), Some(bytes), Some(state)) = row.map_err(io::Error::other)? else { continue };
-            let (id, state) = (FileId(file), state_of(state)?);
-            let mut file = StoredFile { name, id, bytes: bytes as u64, state };
+        for mut file in self.named_files().await? {
             if file.name.starts_with(REMOVED) {
                 self.delete(&file).await?;
                 continue;
             }
-            if state == FileState::Open {
-                let state = self.fence_segment(id).await?;
+            if file.state == FileState::Open {
+                let state = self.fence_segment(file.id).await?;
                 file.bytes = state.length as u64;
-                fenced.insert(id, Arc::new(state.starts));
+                fenced.insert(file.id, Arc::new(state.starts));
             }
             files.push(file);
         }
         Ok((StoredLog { id, files }, fenced))
+    }
+
+    /// Reads the names, and the lengths of the files that are appended to, as they are after everything that was
+    /// acknowledged before.
+    pub(crate) async fn look(&self) -> io::Result<(StoredLog, HashMap<FileId, Arc<Starts>>)> {
+        // A serial read: changes of names that are under way are completed, or not applied later.
+        let found = self.read(&self.statements().find_log, (&self.log,)).await?;
+        let known = found.maybe_first_row::<(Option<Uuid>, Option<i64>)>().map_err(io::Error::other)?;
+        let Some((Some(id), _)) = known else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the cluster has no such log"));
+        };
+        let (mut files, mut starts) = (Vec::new(), HashMap::new());
+        for mut file in self.named_files().await?.into_iter().filter(|file| !file.name.starts_with(REMOVED)) {
+            if file.state == FileState::Open {
+                let state = self.segment_state(file.id).await?;
+                file.bytes = state.as_ref().map_or(0, |state| state.length as u64);
+                starts.extend(state.map(|state| (file.id, Arc::new(state.starts))));
+            }
+            files.push(file);
+        }
+        Ok((StoredLog { id, files }, starts))
+    }
+
+    /// The files that have names, also those that wait for their deletion. Without the lengths of open ones.
+    async fn named_files(&self) -> io::Result<Vec<StoredFile>> {
+        let listed = self.read(&self.statements().list_names, (&self.log,)).await?;
+        let mut files = Vec::new();
+        for row in listed.rows::<(Option<String>, Option<Uuid>, Option<i64>, Option<i8>)>().map_err(io::Error::other)? {
+            // A log without names has one row, with its id.
+            let (Some(name), Some(file), Some(bytes), Some(state)) = row.map_err(io::Error::other)? else { continue };
+            files.push(StoredFile { name, id: FileId(file), bytes: bytes as u64, state: state_of(state)? });
+        }
+        Ok(files)
     }
 
     /// Makes appends of earlier epochs to a file impossible.

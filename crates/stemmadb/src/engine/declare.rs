@@ -439,7 +439,11 @@ impl Store {
     /// Whether an index is not ready, and can be built.
     pub(super) fn has_buildable_indexes(&self) -> bool {
         let failed = self.index_builds.failed.lock();
-        self.parts.declared().indexes.iter().any(|index| !index.is_ready && !failed.contains_key(&index.definition.number))
+        self.parts
+            .declared()
+            .indexes
+            .iter()
+            .any(|index| !index.is_ready && !failed.contains_key(&index.definition.number))
     }
 
     /// Finishes that work without background threads.

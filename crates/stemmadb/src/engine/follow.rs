@@ -77,7 +77,9 @@ impl Follower {
                 self.store.merge_if_full()
             });
             match followed {
-                Err(error) if lost.is_some() || error.kind() == crate::ErrorKind::Corrupt => return Ok(Poll::Lost(error)),
+                Err(error) if lost.is_some() || error.kind() == crate::ErrorKind::Corrupt => {
+                    return Ok(Poll::Lost(error));
+                }
                 followed => followed?,
             }
             if !self.end.is_sealed {
@@ -92,7 +94,10 @@ impl Follower {
 
     /// Asks the store what there is. Returns why the log can't be followed any more.
     fn ask(&mut self) -> Result<Option<Error>> {
-        let failed = |error| Error::io("look at the log", error);
+        let failed = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::not_found("the log was deleted"),
+            _ => Error::io("look at the log", error),
+        };
         if !self.must_look && self.stored.measure_last_segment().map_err(failed)? {
             return Ok(None);
         }
@@ -156,7 +161,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Ends the feeds of a database that is not followed any more. It stays readable.
+    /// Ends the feeds of a database that is not followed any more. It stays readable until it is closed.
     pub(crate) fn abandon(mut self) {
         self.stop();
         self.store.parts.publisher.wake(true);
@@ -206,7 +211,8 @@ impl FrameEffects {
         }
         let document = |state: &DocumentState| state.is_live().then(|| snapshot.winner(state)).transpose();
         let end_ms = terms.and_then(DocumentTerms::end_ms);
-        let has_expired = snapshot.read_timestamp.as_ref().is_some_and(|now| end_ms.is_some_and(|end| end <= now.now_ms));
+        let has_expired =
+            snapshot.read_timestamp.as_ref().is_some_and(|now| end_ms.is_some_and(|end| end <= now.now_ms));
         let (old, new) = (old.map_or(Ok(None), document)?, document(state)?.filter(|_| !has_expired));
         if old.is_some() || new.is_some() {
             let (number, id) = (state.number, state.id.clone());
@@ -217,6 +223,11 @@ impl FrameEffects {
 }
 
 impl Store {
+    /// Whether there are snapshots, such as those of iterators.
+    pub(crate) fn has_readers(&self) -> bool {
+        Arc::strong_count(&self.parts) > 1
+    }
+
     /// Prepares a replica that was opened.
     pub(super) fn begin_to_follow(&self, known_segments: impl Iterator<Item = u32>) -> Result<()> {
         // The owner numbers them.

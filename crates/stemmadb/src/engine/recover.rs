@@ -148,7 +148,8 @@ impl Store {
         let compression = choose_compression(&options, stored_compression, log.end());
         let mut declared = restore_declared(settings, &state.paths)?;
         declared.lacks_collections = !rebuild && !state.has_current_terms;
-        let TreeState { paths, shapes, persisted, compacted_before, history_floor, history_files, live_bytes, .. } = state;
+        let TreeState { paths, shapes, persisted, compacted_before, history_floor, history_files, live_bytes, .. } =
+            state;
         let dictionaries = (paths, shapes, state.compression);
         let files = StoreFiles { vfs, identity, log, blobs, tree };
         let store = Store::assemble(files, dictionaries, (policy, declared), options);
@@ -332,7 +333,9 @@ impl Store {
                 }
                 Record::Leaves { number, .. } | Record::Snapshot { number, .. }
                     if prescan.has_snapshot_after(number, at) => {}
-                Record::Leaves { number, leaves } => self.replay_leaves(snapshot.get()?, number, &leaves, at, effects)?,
+                Record::Leaves { number, leaves } => {
+                    self.replay_leaves(snapshot.get()?, number, &leaves, at, effects)?
+                }
                 Record::Snapshot { number, row } => {
                     writer.reserve_number(number);
                     self.replay_snapshot_record(snapshot.get()?, (number, row), location, prescan, effects)?;
