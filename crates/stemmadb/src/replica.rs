@@ -164,9 +164,8 @@ impl Replica {
 
     /// Returns the database. Cheap; ask for it for each piece of work.
     ///
-    /// It stays the same as long as the log can be followed. When it was opened again, an earlier one, its snapshots and
-    /// iterators remain readable as of its last sequence until they are dropped; its subscriptions and live queries
-    /// end.
+    /// It stays the same as long as the log can be followed. Once it was opened again, an earlier one, its snapshots
+    /// and iterators remain readable as of its last sequence until they are dropped; its feeds and live queries end.
     pub fn database(&self) -> Database {
         self.shared.current.read().clone()
     }
