@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stemmadb::{Database, DocumentId, Edit, Options, Value, field};
+use stemmadb::replica::Replica;
+use stemmadb::{Database, DocumentId, Edit, ErrorKind, Options, Value, field};
 use stemmadb_cassandra::{Claim, Cluster, ClusterOptions, Member, Ownership};
 use tempfile::TempDir;
 
@@ -129,4 +130,58 @@ fn databases_have_one_owner_until_it_leaves_or_is_silent() {
     assert!(owned(&third, &name).is_none());
     std::thread::sleep(LEASE * 2);
     assert!(owned(&third, &name).is_none(), "the first member still beats: {:?}", begun.elapsed());
+}
+
+#[test]
+fn replica_sees_what_the_owner_was_acknowledged() {
+    let Some(cluster) = cluster() else { return };
+    let name = unused_name();
+    let directories = [TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let owner = |directory: &TempDir| {
+        let options = Options::new().log_storage(cluster.log(&name)).segment_bytes(64 << 10);
+        Database::open_with(directory.path(), options).unwrap()
+    };
+    let options = || Options::new().log_storage(cluster.log(&name));
+    let missing = Replica::open(directories[1].path(), options(), Duration::from_secs(1)).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
+
+    let mut db = owner(&directories[0]);
+    db.insert("first", &json!({"n": -1})).unwrap();
+    let replica = Replica::open(directories[1].path(), options(), Duration::from_millis(50)).unwrap();
+    assert!(replica.database().get("first").unwrap().is_some());
+    for number in 0..300 {
+        let id = format!("d{}", number % 50);
+        let revision = db.upsert(&id, &json!({"n": number, "text": "x".repeat(900)})).unwrap();
+        if number % 10 == 0 {
+            assert!(replica.wait_for(db.sequence(), Duration::from_secs(20)).unwrap(), "{:?}", replica.status());
+            let document = replica.database().get(&id).unwrap().unwrap();
+            assert_eq!(document.revision(), &revision);
+        }
+        match number {
+            100 => _ = db.maintenance().compact().unwrap(),
+            150 => db.files().attach(&id, &revision, "file", "text/plain", &vec![7; 200_000][..]).map(drop).unwrap(),
+            // Another process takes the log over.
+            200 => db = owner(&directories[2]),
+            _ => {}
+        }
+    }
+    replica.refresh().unwrap();
+    let status = replica.status();
+    assert!(status.failure.is_none() && status.staleness < Duration::from_secs(20), "{status:?}");
+    let all = |db: &Database| {
+        let documents = db.find(field("n").exists()).sort("n").documents().unwrap().into_iter();
+        documents.map(|document| document.to_json().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(all(&replica.database()), all(&db));
+    assert!(replica.database().insert("a", &json!({})).unwrap_err().to_string().contains("owner"));
+    assert!(replica.database().maintenance().check().unwrap().is_sound());
+    db.insert("last", &json!({"n": 1_000})).unwrap();
+    let begun = Instant::now();
+    while replica.database().get("last").unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", replica.status());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    replica.close().unwrap();
+    drop(db);
+    cluster.delete_log(&name).unwrap();
 }

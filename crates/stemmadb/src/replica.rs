@@ -22,6 +22,9 @@ use crate::{Error, Result};
 /// How often opening begins again because the owner of the log has deleted a file meanwhile.
 const ATTEMPTS_MAX: u32 = 10;
 
+/// The pause before another attempt to open the database again.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+
 /// The pause between two polls while a sequence is waited for.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -79,6 +82,8 @@ pub struct ReplicaStatus {
     pub failure: Option<Error>,
     /// How often the database was opened again because the log could not be followed: see [`Replica::database`].
     pub reopen_count: u64,
+    /// Why it was opened again the last time.
+    pub reopen_cause: Option<Error>,
 }
 
 /// What the replica and its thread share.
@@ -98,6 +103,10 @@ struct Following {
     follower: Follower,
     /// The number of its directory.
     generation: u32,
+    /// Databases that were replaced, and that snapshots still read.
+    replaced: Vec<Database>,
+    /// Why the log can't be followed, and when the database is opened again.
+    lost: Option<(Error, Instant)>,
 }
 
 struct State {
@@ -105,6 +114,7 @@ struct State {
     seen_at: Instant,
     failure: Option<Error>,
     reopen_count: u64,
+    reopen_cause: Option<Error>,
 }
 
 impl Replica {
@@ -127,11 +137,16 @@ impl Replica {
         let generation = directory::generations(path)?.last().copied().unwrap_or(1);
         let opened = open_generation(path, &storage, &options, generation, None)?;
         directory::remove_other_generations(path, generation);
-        let state = State { seen_at: opened.seen_at, failure: None, reopen_count: 0 };
+        let state = State { seen_at: opened.seen_at, failure: None, reopen_count: 0, reopen_cause: None };
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             storage,
-            following: Mutex::new(Following { follower: opened.follower, generation }),
+            following: Mutex::new(Following {
+                follower: opened.follower,
+                generation,
+                replaced: Vec::new(),
+                lost: None,
+            }),
             current: RwLock::new(opened.database),
             state: Mutex::new(state),
             is_stopped: Mutex::new(false),
@@ -149,8 +164,8 @@ impl Replica {
 
     /// Returns the database. Cheap; ask for it for each piece of work.
     ///
-    /// It stays the same as long as the log can be followed. When it was opened again, an earlier one remains readable
-    /// as of its last sequence until its last clone is dropped, and its subscriptions and live queries end.
+    /// It stays the same as long as the log can be followed. Once it was opened again, an earlier one, its snapshots
+    /// and iterators remain readable as of its last sequence until they are dropped; its feeds and live queries end.
     pub fn database(&self) -> Database {
         self.shared.current.read().clone()
     }
@@ -195,6 +210,7 @@ impl Replica {
             staleness: state.seen_at.elapsed(),
             failure: state.failure.as_ref().map(Error::duplicate),
             reopen_count: state.reopen_count,
+            reopen_cause: state.reopen_cause.as_ref().map(Error::duplicate),
         }
     }
 
@@ -231,6 +247,13 @@ impl std::fmt::Debug for Replica {
     }
 }
 
+impl Following {
+    /// Drops the databases that were replaced and that nothing reads any more.
+    fn drop_unread(&mut self) {
+        self.replaced.retain(|database| database.store().has_readers());
+    }
+}
+
 impl Shared {
     /// Polls until the replica is stopped.
     fn run(&self, interval: Duration) {
@@ -250,13 +273,23 @@ impl Shared {
     /// Polls, unless everything from before `since` was seen by another poll.
     fn poll(&self, since: Option<Instant>) -> Result<()> {
         let mut following = self.following.lock();
+        following.drop_unread();
         if since.is_some_and(|since| self.state.lock().seen_at >= since) {
             return Ok(());
         }
         let asked_at = Instant::now();
-        let seen_at = match following.follower.poll() {
+        let polled = match following.lost.take() {
+            Some((why, retry_at)) if asked_at < retry_at => {
+                let refused = Error::unavailable(format!("the database could not be opened again: {}", why.message()));
+                following.lost = Some((why, retry_at));
+                Err(refused.with_hint("that is tried again"))
+            }
+            Some((why, _)) => Ok(Poll::Lost(why)),
+            None => following.follower.poll(),
+        };
+        let seen_at = match polled {
             Ok(Poll::Current) => Ok(asked_at),
-            Ok(Poll::Lost(why)) => self.reopen(&mut following).map_err(|error| error.within(why.message())),
+            Ok(Poll::Lost(why)) => self.reopen(&mut following, why),
             Err(error) => Err(error),
         };
         let mut state = self.state.lock();
@@ -265,14 +298,27 @@ impl Shared {
         Ok(())
     }
 
-    /// Opens the database again, in another directory. Returns when the log was looked at.
-    fn reopen(&self, following: &mut Following) -> Result<Instant> {
+    /// Opens the database again, in another directory, because its log can't be followed. Returns when the log was
+    /// looked at.
+    fn reopen(&self, following: &mut Following, why: Error) -> Result<Instant> {
         let (before, generation) = (following.generation, following.generation + 1);
-        let opened = open_generation(&self.path, &self.storage, &self.options, generation, Some(before))?;
-        let replaced = std::mem::replace(following, Following { follower: opened.follower, generation });
-        *self.current.write() = opened.database;
-        replaced.follower.abandon();
-        self.state.lock().reopen_count += 1;
+        let opened = match open_generation(&self.path, &self.storage, &self.options, generation, Some(before)) {
+            Ok(opened) => opened,
+            Err(error) => {
+                let error = error.within(why.message());
+                following.lost = Some((why, Instant::now() + REOPEN_PAUSE));
+                return Err(error);
+            }
+        };
+        std::mem::replace(&mut following.follower, opened.follower).abandon();
+        following.generation = generation;
+        following.replaced.push(std::mem::replace(&mut *self.current.write(), opened.database));
+        following.drop_unread();
+        {
+            let mut state = self.state.lock();
+            state.reopen_count += 1;
+            state.reopen_cause = Some(why);
+        }
         directory::remove_other_generations(&self.path, generation);
         Ok(opened.seen_at)
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cipher::EncryptionKey;
 use crate::engine::{directory, key_file};
@@ -71,6 +72,14 @@ pub fn with_small_limits(mut options: Options, memory_bytes: usize, segment_byte
     options.segment_bytes = segment_bytes;
     options.tree_file_bytes = file_rows as u64 * ROW_BYTES;
     options.dictionary_bytes = 6 << 10;
+    options.retired_segment_delay = Duration::ZERO;
+    options
+}
+
+/// Sets how long the owner of a log in a store keeps the bytes of retired segments.
+#[must_use]
+pub fn with_retired_segment_delay(mut options: Options, delay: Duration) -> Options {
+    options.retired_segment_delay = delay;
     options
 }
 

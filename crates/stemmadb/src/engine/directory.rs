@@ -12,7 +12,7 @@ use crate::layout::posting_operand::PostingOperator;
 use crate::log::{LogPosition, history_name, segment_numbers};
 use crate::options::Options;
 use crate::tree::{Tree, TreeOptions};
-use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, LogStorage, MemoryVfs, ReadOnlyVfs, StoredVfs, Vfs};
+use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, LogRole, LogStorage, MemoryVfs, ReadOnlyVfs, StoredVfs, Vfs};
 use crate::{Error, Result};
 
 /// The tree's directory within the database directory.
@@ -139,7 +139,8 @@ fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_f
     let opened = |error| Error::io(format_args!("open {}", path.display()), error);
     let local = DiskVfs::new(path).map_err(opened)?;
     refuse_log(&local, path)?;
-    let stored = StoredVfs::new(Arc::new(local), storage, is_derived);
+    let role = LogRole::Owner(options.retired_segment_delay);
+    let stored = StoredVfs::new(Arc::new(local), storage, is_derived, role);
     let vfs = GatedVfs::new(stored.clone());
     let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
     stored.take_over().map_err(|error| Error::io("take over the log", error))?;
@@ -166,7 +167,7 @@ pub(crate) fn open_replica(
         let before = DiskVfs::new(before).map_err(opened)?;
         StoredVfs::link_copies(&local, &before).map_err(opened)?;
     }
-    let stored = StoredVfs::of_replica(Arc::new(local), storage, is_derived);
+    let stored = StoredVfs::new(Arc::new(local), storage, is_derived, LogRole::Replica);
     let vfs = GatedVfs::new(stored.clone());
     let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
     stored.take_over().map_err(|error| match error.kind() {

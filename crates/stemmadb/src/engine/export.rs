@@ -56,7 +56,9 @@ impl Store {
             let tree = tree.export();
             let (end, sequence) = {
                 let writer = self.writer.lock();
-                (log.end(), Sequence(writer.next_sequence.0 - 1))
+                // Of a log that is followed, more may be known than is applied.
+                let end = if self.parts.options.is_replica { writer.log_end } else { log.end() };
+                (end, Sequence(writer.next_sequence.0 - 1))
             };
             if !self.parts.options.read_only {
                 log.commit(end, Level::Flushed)?;

@@ -94,7 +94,10 @@ impl Follower {
 
     /// Asks the store what there is. Returns why the log can't be followed any more.
     fn ask(&mut self) -> Result<Option<Error>> {
-        let failed = |error| Error::io("look at the log", error);
+        let failed = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::not_found("the log was deleted"),
+            _ => Error::io("look at the log", error),
+        };
         if !self.must_look && self.stored.measure_last_segment().map_err(failed)? {
             return Ok(None);
         }
@@ -158,7 +161,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Ends the feeds of a database that is not followed any more. It stays readable.
+    /// Ends the feeds of a database that is not followed any more. It stays readable until it is closed.
     pub(crate) fn abandon(mut self) {
         self.stop();
         self.store.parts.publisher.wake(true);
@@ -220,6 +223,11 @@ impl FrameEffects {
 }
 
 impl Store {
+    /// Whether there are snapshots, such as those of iterators.
+    pub(crate) fn has_readers(&self) -> bool {
+        Arc::strong_count(&self.parts) > 1
+    }
+
     /// Prepares a replica that was opened.
     pub(super) fn begin_to_follow(&self, known_segments: impl Iterator<Item = u32>) -> Result<()> {
         // The owner numbers them.

@@ -57,6 +57,9 @@ impl std::fmt::Display for Durability {
 /// The size of a file of the tree. A run of more bytes has several; a step of a merge writes one.
 const TREE_FILE_BYTES: u64 = 32 << 20;
 
+/// The time after which a replica has seen that a segment is retired, unless it does not reach the store.
+const RETIRED_SEGMENT_DELAY: Duration = Duration::from_secs(60);
+
 /// The first dictionary for compressed documents is made after this many bytes of small documents.
 const DICTIONARY_BYTES: u64 = 256 << 10;
 
@@ -92,6 +95,8 @@ pub struct Options {
     pub(crate) clock: Clock,
     pub(crate) rebuild_observer: RebuildObserver,
     pub(crate) log_storage: LogStorageOption,
+    /// How long the bytes of a retired segment are kept in a log storage, for replicas that have not read its end.
+    pub(crate) retired_segment_delay: Duration,
     /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
     pub(crate) column_cost_max: u64,
 }
@@ -119,6 +124,7 @@ impl Default for Options {
             clock: Clock::default(),
             rebuild_observer: RebuildObserver::default(),
             log_storage: LogStorageOption::default(),
+            retired_segment_delay: RETIRED_SEGMENT_DELAY,
             column_cost_max: u64::MAX,
         }
     }

@@ -45,7 +45,7 @@ pub(crate) use memory::MemoryVfs;
 pub(crate) use open_files::files_are_scarce;
 pub use open_files::{OpenFileLimit, is_exhausted, open_file_count};
 pub(crate) use read_only::ReadOnlyVfs;
-pub(crate) use stored::{Look, StoredVfs};
+pub(crate) use stored::{LogRole, Look, StoredVfs};
 pub(crate) use subdirectory::{Subdirectory, remove_recursively};
 
 /// The file whose lock shows that a process of an earlier version has the database open.

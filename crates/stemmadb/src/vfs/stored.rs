@@ -3,7 +3,8 @@
 //!
 //! Names are changed in memory, and passed to the store by `sync_dir`, as a disk does. A file gets its first name in
 //! the store before its bytes, so that the next owner finds and removes it if it is never finished.
-//! The bytes of a file are deleted after the store has taken its last name, once no reader has it open.
+//! The bytes of a file are deleted after the store has taken its last name, once no reader has it open. Those of a
+//! segment are kept for a while longer, because replicas may not have read it to its end.
 //!
 //! A replica changes nothing in the store. It takes over the names that the owner has given ([`StoredVfs::look`]).
 //!
@@ -12,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
@@ -35,8 +37,7 @@ struct Inner {
     local: Arc<dyn Vfs>,
     storage: Arc<dyn LogStorage>,
     is_derived: fn(&str) -> bool,
-    /// Whether another process owns the log.
-    is_replica: bool,
+    role: LogRole,
     /// The log that the local files belong to; set once it was looked at or taken over.
     log_id: OnceLock<Uuid>,
     names: Mutex<Names>,
@@ -61,33 +62,45 @@ struct Names {
     /// Files that lost their names, which the store may not know yet.
     removed: Vec<Arc<Entry>>,
     /// Files without a name in the store, which readers may still have open.
-    unnamed: Vec<Arc<Entry>>,
+    unnamed: Vec<UnnamedFile>,
     /// Derived files that are read from the store if the local directory does not have them.
     lent: BTreeMap<String, Arc<Entry>>,
 }
 
+/// A file without a name in the store.
+struct UnnamedFile {
+    entry: Arc<Entry>,
+    /// When its bytes may be deleted.
+    deleted_at: Instant,
+}
+
+/// What a process does with a log in a store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LogRole {
+    /// It owns the log, and keeps the bytes of retired segments for this time.
+    Owner(Duration),
+    /// It reads what another process writes: everything that is not derived is read only.
+    Replica,
+}
+
 impl StoredVfs {
     /// `is_derived`: which names belong to the local directory.
-    pub(crate) fn new(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool) -> Self {
-        Self::of(local, storage, is_derived, false)
-    }
-
-    /// The files of a replica: everything that is not derived is read only.
-    pub(crate) fn of_replica(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool) -> Self {
-        Self::of(local, storage, is_derived, true)
-    }
-
-    fn of(local: Arc<dyn Vfs>, storage: Arc<dyn LogStorage>, is_derived: fn(&str) -> bool, is_replica: bool) -> Self {
+    pub(crate) fn new(
+        local: Arc<dyn Vfs>,
+        storage: Arc<dyn LogStorage>,
+        is_derived: fn(&str) -> bool,
+        role: LogRole,
+    ) -> Self {
         let (log_id, names, committing) = Default::default();
-        StoredVfs(Arc::new(Inner { local, storage, is_derived, is_replica, log_id, names, committing }))
+        StoredVfs(Arc::new(Inner { local, storage, is_derived, role, log_id, names, committing }))
     }
 
     /// Takes over the log; a replica only looks at it. Local files of another log are deleted.
     pub(crate) fn take_over(&self) -> io::Result<()> {
         let inner = &*self.0;
-        let log = match inner.is_replica {
-            true => inner.storage.look()?,
-            false => inner.storage.take_over()?,
+        let log = match inner.role {
+            LogRole::Replica => inner.storage.look()?,
+            LogRole::Owner(_) => inner.storage.take_over()?,
         };
         inner.log_id.set(log.id).ok();
         let id = log.id.simple().to_string();
@@ -145,7 +158,7 @@ impl StoredVfs {
                         changed.push(name.clone());
                         let entry = Entry::found(&inner.storage, file, false);
                         let replaced = names.files.insert(name.clone(), entry.clone());
-                        names.unnamed.extend(replaced);
+                        names.unnamed.extend(replaced.map(UnnamedFile::new));
                         entry
                     }
                 };
@@ -160,7 +173,7 @@ impl StoredVfs {
                 // Segments stay until the log itself says that they are retired: see `forget_segment`.
                 if !is_segment(&name) {
                     let entry = names.files.remove(&name);
-                    names.unnamed.extend(entry);
+                    names.unnamed.extend(entry.map(UnnamedFile::new));
                 }
                 changed.push(name);
             }
@@ -178,7 +191,7 @@ impl StoredVfs {
         let unused = {
             let mut names = self.0.names.lock();
             let entry = names.files.remove(name);
-            names.unnamed.extend(entry);
+            names.unnamed.extend(entry.map(UnnamedFile::new));
             names.take_unused()
         };
         unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))
@@ -189,7 +202,12 @@ impl StoredVfs {
     /// # Errors
     /// Errors of the store.
     pub(crate) fn measure_last_segment(&self) -> io::Result<bool> {
-        let last = self.0.names.lock().segments().next_back().cloned();
+        let (last, unused) = {
+            let mut names = self.0.names.lock();
+            let last = names.segments().next_back().cloned();
+            (last, names.take_unused())
+        };
+        unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))?;
         let Some(last) = last else { return Ok(false) };
         let Some(bytes) = self.0.storage.length(last.id)? else { return Ok(false) };
         last.grow(bytes);
@@ -295,8 +313,12 @@ fn is_segment(name: &str) -> bool {
 }
 
 impl Inner {
+    fn is_replica(&self) -> bool {
+        matches!(self.role, LogRole::Replica)
+    }
+
     fn refuse_on_replica(&self) -> io::Result<()> {
-        match self.is_replica {
+        match self.is_replica() {
             true => Err(io::Error::other("a replica changes nothing in the store")),
             false => Ok(()),
         }
@@ -359,16 +381,33 @@ impl Inner {
                     NameChange::Remove(name) => names.committed.remove(&name),
                 };
             }
-            names.unnamed.extend(removed);
+            names.unnamed.extend(removed.into_iter().map(|entry| self.without_name(entry)));
             names.take_unused()
         };
         unused.iter().try_for_each(|entry| entry.delete(&*self.local))
+    }
+
+    /// A file that the owner has taken the last name of.
+    fn without_name(&self, entry: Arc<Entry>) -> UnnamedFile {
+        match self.role {
+            LogRole::Owner(delay) if is_segment(&entry.name()) => {
+                UnnamedFile { entry, deleted_at: Instant::now() + delay }
+            }
+            _ => UnnamedFile::new(entry),
+        }
     }
 
     /// Whether the store knows the name of a file.
     fn is_committed(&self, entry: &Entry) -> bool {
         let name = entry.name();
         self.names.lock().committed.get(&name).is_some_and(|file| file.id == entry.id)
+    }
+}
+
+impl UnnamedFile {
+    /// One whose bytes may be deleted at once.
+    fn new(entry: Arc<Entry>) -> Self {
+        UnnamedFile { entry, deleted_at: Instant::now() }
     }
 }
 
@@ -392,12 +431,16 @@ impl Names {
         in_log.filter(|(name, _)| is_segment(name)).map(|(_, entry)| entry)
     }
 
-    /// Takes the files without a name that no reader has open.
+    /// Takes the files without a name that no reader has open, and that need not be kept.
     fn take_unused(&mut self) -> Vec<Arc<Entry>> {
-        let (unused, used) =
-            std::mem::take(&mut self.unnamed).into_iter().partition(|entry| Arc::strong_count(entry) == 1);
+        if self.unnamed.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let is_unused = |file: &UnnamedFile| Arc::strong_count(&file.entry) == 1 && file.deleted_at <= now;
+        let (unused, used) = std::mem::take(&mut self.unnamed).into_iter().partition::<Vec<_>, _>(is_unused);
         self.unnamed = used;
-        unused
+        unused.into_iter().map(|file| file.entry).collect()
     }
 
     fn take(&mut self, name: &str) -> io::Result<Arc<Entry>> {
@@ -418,7 +461,7 @@ impl Vfs for StoredVfs {
         };
         let found = match found {
             // A document may refer to a content that was stored after the last look.
-            None if self.0.is_replica && name.starts_with(CONTENTS) => self.find_new(name)?,
+            None if self.0.is_replica() && name.starts_with(CONTENTS) => self.find_new(name)?,
             found => found,
         };
         let entry = found.ok_or(io::ErrorKind::NotFound)?;
@@ -502,7 +545,7 @@ impl Vfs for StoredVfs {
             self.0.local.sync_dir("")?;
         }
         // A replica has changed no names.
-        if self.0.is_replica { Ok(()) } else { self.0.commit_names() }
+        if self.0.is_replica() { Ok(()) } else { self.0.commit_names() }
     }
 
     fn create_dir_all(&self, directory: &str) -> io::Result<()> {
@@ -546,7 +589,7 @@ impl Vfs for StoredVfs {
     }
 
     fn keeps_tree_copies(&self) -> bool {
-        !self.0.is_replica
+        !self.0.is_replica()
     }
 
     fn is_persistent(&self) -> bool {
