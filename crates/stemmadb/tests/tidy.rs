@@ -16,7 +16,7 @@ const COLUMNS_MAX: usize = 120;
 const DOCS_BYTES_MAX: u64 = 548_000;
 
 /// Maximum lines of ARCHITECTURE.md.
-const ARCHITECTURE_LINES_MAX: usize = 207;
+const ARCHITECTURE_LINES_MAX: usize = 220;
 
 /// Maximum public methods of `Database`, and maximum names that the crate's root exports.
 const DATABASE_METHODS_MAX: usize = 50;

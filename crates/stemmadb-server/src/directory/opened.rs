@@ -133,6 +133,9 @@ impl Directory {
             }
         };
         if !super::is_listed(&self.slots.read(), slot) {
+            if let Some(cluster) = &self.cluster {
+                cluster.give_up(slot);
+            }
             return Err(Failure::no_database());
         }
         let served = self.open_slot(slot, ownership)?;

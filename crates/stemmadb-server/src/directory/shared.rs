@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::catalog::CatalogEntry;
 use super::followed::Followed;
 use super::records::unreachable_cluster;
-use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, io_failure, name as database_name, remove};
+use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, io_failure, is_listed, name as database_name, remove};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
@@ -88,7 +88,8 @@ impl SharedDirectory {
         SharedDirectory {
             shown: Mutex::default(),
             changed: watch::channel(()).0,
-            members: RwLock::new(vec![store.address().to_owned()]),
+            // A failure is repeated soon.
+            members: RwLock::new(store.members().unwrap_or_else(|_| vec![store.address().to_owned()])),
             deleted: Mutex::default(),
             followed: Followed::default(),
             removals: Mutex::default(),
@@ -121,6 +122,14 @@ impl SharedDirectory {
                 *slot.place.elsewhere.lock() = Some(owner);
                 Err(failure)
             }
+        }
+    }
+
+    /// Gives up what was claimed for a database that does not exist any more.
+    pub(super) fn give_up(&self, slot: &DatabaseSlot) {
+        slot.place.is_claimed.store(false, Ordering::Release);
+        if let Err(error) = self.store.release(&slot.entry.log()) {
+            tracing::warn!(target: "stemma::database", "giving up {}: {error}", slot.entry.name);
         }
     }
 
@@ -230,7 +239,11 @@ impl Directory {
             *slot.place.elsewhere.lock() = Some(other.clone());
             return Ok(Place::There(other));
         }
-        match self.open_blocking(&slot, Purpose::Claim) {
+        let opened = self.open_blocking(&slot, Purpose::Claim);
+        let is_replaced = !is_listed(&self.slots.read(), &slot);
+        match opened {
+            // The database was deleted by another member, and perhaps created again. Each time, the slot is a newer one.
+            Err(_) if is_replaced => self.find_place(name, is_passed_on, creates),
             Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => {
                 let owner = slot.place.elsewhere.lock().clone();
                 owner.map(Place::There).ok_or(failure)

@@ -1,13 +1,16 @@
 //! Support for client suites: a server, directories, and processes.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use stemmadb::Durability;
+use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_server::script::WorkerCommand;
-use stemmadb_server::{Administrator, Config, Server};
+use stemmadb_server::{Administrator, Config, Server, ServerBuilder};
 use tokio::runtime::Runtime;
 
 /// A server in this process, on its own port; stopped on drop.
@@ -15,7 +18,26 @@ pub(crate) struct TestServer {
     runtime: Runtime,
     config: Config,
     server: Option<Server>,
+    /// The other servers of its cluster, if `STEMMA_TEST_CLUSTER` asks for one: requests for their databases are passed
+    /// on to them.
+    others: Vec<Server>,
     directory: tempfile::TempDir,
+}
+
+/// The cluster of a test, with a keyspace of its own, at the node that `STEMMA_CASSANDRA` names.
+fn cluster() -> Option<Cluster> {
+    std::env::var_os("STEMMA_TEST_CLUSTER")?;
+    let node = std::env::var("STEMMA_CASSANDRA").expect("STEMMA_CASSANDRA names a node");
+    let keyspace = format!("stemma_clients_{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    Some(Cluster::connect(ClusterOptions::new([node], keyspace)).expect("a cluster"))
+}
+
+/// A server that is a member of a cluster.
+fn member(cluster: &Cluster, config: Config) -> ServerBuilder {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let member = cluster.join(&format!("http://{address}"), Duration::from_secs(10)).expect("a member");
+    Server::builder(Config { address, ..config }).cluster(Arc::new(member))
 }
 
 impl TestServer {
@@ -39,8 +61,20 @@ impl TestServer {
             ..Config::new(directory.path().join("databases"))
         });
         std::fs::create_dir(directory.path().join("local")).unwrap();
-        let server = Some(runtime.block_on(Server::start(config.clone())).unwrap());
-        TestServer { runtime, config, server, directory }
+        let Some(cluster) = cluster() else {
+            let server = Some(runtime.block_on(Server::start(config.clone())).unwrap());
+            return TestServer { runtime, config, server, others: Vec::new(), directory };
+        };
+        let config = Config { durability: Durability::Sync, ..config };
+        let start = |number: usize| {
+            let directory = directory.path().join(format!("databases-{number}"));
+            runtime.block_on(member(&cluster, Config { directory, ..config.clone() }).start()).unwrap()
+        };
+        let mut others: Vec<_> = (0..3).map(start).collect();
+        // They know each other then.
+        std::thread::sleep(Duration::from_secs(3));
+        let server = others.pop();
+        TestServer { runtime, config, server, others, directory }
     }
 
     /// Stops the server, and starts it again at the same address.
@@ -65,7 +99,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
+        for server in self.server.take().into_iter().chain(self.others.drain(..)) {
             self.runtime.block_on(server.stop());
         }
     }

@@ -326,6 +326,25 @@ fn databases_move_without_a_failed_request_when_servers_come_and_go() {
     });
 }
 
+/// A server that has not seen the deletion yet, and should own the database, is asked to create it again.
+#[test]
+fn databases_are_deleted_and_created_again_through_any_server() {
+    let cluster = TestCluster::new();
+    let first = cluster.start_server().0;
+    let names = || (0..30).map(|number| format!("again{number}"));
+    names().for_each(|name| first.database(&name, &[json!({"_id": "old"})]));
+    let second = cluster.start_server().0;
+    for name in names() {
+        assert_eq!(first.delete(&format!("/{name}")).status, 200);
+        let created = second.ask_as(ADMIN, "PUT", &format!("/{name}"), None);
+        assert_eq!(created.status, 201, "{name}: {created:?}");
+        for server in [&first, &second] {
+            assert_eq!(server.get(&format!("/{name}/old")).status, 404);
+        }
+    }
+    assert_eq!(cluster.logs().iter().filter(|log| log.starts_with("again")).count(), 30);
+}
+
 #[test]
 fn directories_of_servers_can_be_lost() {
     let cluster = TestCluster::new();
