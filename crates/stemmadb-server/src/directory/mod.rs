@@ -145,7 +145,7 @@ impl DatabaseSlot {
 impl Directory {
     /// As [`Directory::open_in`], without a cluster.
     #[cfg(test)]
-    fn open(config: &Config) -> Result<Self> {
+    pub(crate) fn open(config: &Config) -> Result<Self> {
         Self::open_in(config, None)
     }
 

@@ -80,7 +80,7 @@ impl ServerBuilder {
     /// # Errors
     /// Those of [`Server::start`]; 400 if the name of a function is malformed or not unique.
     pub async fn start(self) -> Result<Server> {
-        let (config, functions, cluster) = self.checked()?;
+        let ServerBuilder { config, functions, cluster, .. } = self.checked()?;
         refuse_if_open(&config, config.address)?;
         Server::open(config, functions, cluster, true).await
     }
@@ -90,14 +90,14 @@ impl ServerBuilder {
     /// # Errors
     /// Those of [`Server::mounted`]; 400 if the name of a function is malformed or not unique.
     pub async fn mounted(self) -> Result<Server> {
-        let (config, functions, cluster) = self.checked()?;
+        let ServerBuilder { config, functions, cluster, .. } = self.checked()?;
         Server::open(config, functions, cluster, false).await
     }
 
-    fn checked(self) -> Result<(Config, Functions, Option<Arc<dyn ClusterStore>>)> {
-        match self.failure {
+    fn checked(mut self) -> Result<Self> {
+        match self.failure.take() {
             Some(failure) => Err(failure),
-            None => Ok((self.config, self.functions, self.cluster)),
+            None => Ok(self),
         }
     }
 }
