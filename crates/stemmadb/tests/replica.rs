@@ -488,6 +488,29 @@ fn reads_go_on_while_the_store_is_unreachable_and_staleness_is_reported() {
 }
 
 #[test]
+fn replica_that_was_opened_reads_documents_and_index_without_the_store() {
+    let (log, directories) = (MemoryLogStorage::new(), [TempDir::new().unwrap(), TempDir::new().unwrap()]);
+    let owner = open(&directories[0], &log);
+    for number in 0..2_000 {
+        upsert(&owner, &format!("d{number}"), &json!({"n": number, "text": "x".repeat(300)})).unwrap();
+    }
+    owner.close().unwrap();
+    assert!(log.names().iter().any(|name| name.starts_with("shipped/")), "{:?}", log.names());
+    // From the copy of the owner's index, then from its own.
+    for round in 0..2 {
+        let options = small().on_rebuild(|_| panic!("the tree is built again"));
+        let (replica, storage) = replica_with(&directories[1], &log, options);
+        storage.0.set_unreachable(true);
+        let before = storage.0.read_count();
+        let db = replica.database();
+        assert_eq!(db.find(field("n").ge(0)).sort("n").documents().unwrap().len(), 2_000, "round {round}");
+        assert!(db.maintenance().check().unwrap().is_sound());
+        assert_eq!(storage.0.read_count(), before, "round {round}");
+        replica.close().unwrap();
+    }
+}
+
+#[test]
 fn polls_of_a_small_log_cost_few_requests() {
     let (log, directories) = (MemoryLogStorage::new(), [TempDir::new().unwrap(), TempDir::new().unwrap()]);
     let owner = Database::open_with(directories[0].path(), Options::new().log_storage(Arc::new(log.another_owner())));

@@ -98,14 +98,15 @@ impl Follower {
             std::io::ErrorKind::NotFound => Error::not_found("the log was deleted"),
             _ => Error::io("look at the log", error),
         };
-        if !self.must_look && self.stored.measure_last_segment().map_err(failed)? {
+        // The one that is read, which need not be the last any more.
+        let last = segment_file_name(self.store.parts.log.end().segment());
+        if !self.must_look && self.stored.measure_segment(&last).map_err(failed)? {
             return Ok(None);
         }
         let changed = match self.stored.look().map_err(failed)? {
             Look::Same(changed) => changed,
             Look::Another => return Ok(Some(Error::not_found("the log was deleted, and another one has its name"))),
         };
-        let last = segment_file_name(self.store.parts.log.end().segment());
         if !self.end.is_sealed && changed.contains(&last) {
             return Ok(Some(Error::not_found(format!("{last} was retired before it was read to its end"))));
         }

@@ -197,20 +197,19 @@ impl StoredVfs {
         unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))
     }
 
-    /// Takes over what was appended to the last segment. Returns false if its bytes were deleted, or there is none.
+    /// Takes over what was appended to a segment. Returns false if its bytes were deleted, or it is not known.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn measure_last_segment(&self) -> io::Result<bool> {
-        let (last, unused) = {
+    pub(crate) fn measure_segment(&self, name: &str) -> io::Result<bool> {
+        let (segment, unused) = {
             let mut names = self.0.names.lock();
-            let last = names.segments().next_back().cloned();
-            (last, names.take_unused())
+            (names.files.get(name).cloned(), names.take_unused())
         };
         unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))?;
-        let Some(last) = last else { return Ok(false) };
-        let Some(bytes) = self.0.storage.length(last.id)? else { return Ok(false) };
-        last.grow(bytes);
+        let Some(segment) = segment else { return Ok(false) };
+        let Some(bytes) = self.0.storage.length(segment.id)? else { return Ok(false) };
+        segment.grow(bytes);
         Ok(true)
     }
 
@@ -425,7 +424,7 @@ impl Names {
     }
 
     /// The segments of the log, in order.
-    fn segments(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+    fn segments(&self) -> impl Iterator<Item = &Arc<Entry>> {
         // A slash is before a zero.
         let in_log = self.files.range("log/".to_owned().."log0".to_owned());
         in_log.filter(|(name, _)| is_segment(name)).map(|(_, entry)| entry)
