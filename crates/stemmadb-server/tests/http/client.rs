@@ -1,16 +1,17 @@
 //! Test support: a separate server per test, and a minimal HTTP client.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stemmadb::Durability;
 use stemmadb::log_storage::ClusterStore;
 use stemmadb::testing::MemoryCluster;
+use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_server::script::WorkerCommand;
 use stemmadb_server::{Administrator, Config, Server, ServerBuilder};
 use tokio::runtime::Runtime;
@@ -61,9 +62,9 @@ impl TestServer {
     pub(crate) fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = change(Self::config(directory.path()));
-        let Some(cluster) = crate::cluster::of_all_tests() else { return Self::start(config, directory, None) };
+        let Some(cluster) = cluster_of_all_tests() else { return Self::start(config, directory, None) };
         let start = |config: Config, directory| {
-            let address = crate::cluster::free_address();
+            let address = free_address();
             let member = cluster.join(&format!("http://{address}"));
             Self::start(Config { address, durability: Durability::Sync, ..config }, directory, Some(member))
         };
@@ -73,7 +74,7 @@ impl TestServer {
         };
         let others: Vec<_> = (0..2).map(other).collect();
         let mut first = start(config.clone(), directory);
-        crate::cluster::until_known(&others.iter().chain([&first]).collect::<Vec<_>>());
+        until_known(&others.iter().chain([&first]).collect::<Vec<_>>());
         first.others = others;
         first.cluster = Some(cluster);
         first
@@ -317,4 +318,48 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
+}
+
+/// A node of a Cassandra cluster, if there is one: the servers of these tests are members of it then. Otherwise, their
+/// cluster is in memory.
+pub(crate) fn cassandra() -> Option<String> {
+    std::env::var("STEMMA_CASSANDRA").ok()
+}
+
+/// The cluster of the servers of all tests, if `STEMMA_TEST_CLUSTER` asks for one: `memory`, or `cassandra` for logs in
+/// the cluster of `STEMMA_CASSANDRA`. Each test has three servers then, and its requests go to all of them in turn.
+fn cluster_of_all_tests() -> Option<MemoryCluster> {
+    let cluster = MemoryCluster::new(Duration::from_secs(10));
+    match std::env::var("STEMMA_TEST_CLUSTER").ok()?.as_str() {
+        "cassandra" => {
+            let node = cassandra().expect("STEMMA_CASSANDRA names a node");
+            static NODES: OnceLock<Cluster> = OnceLock::new();
+            let nodes = NODES
+                .get_or_init(|| Cluster::connect(ClusterOptions::new([node], "stemma_http_tests")).expect("a cluster"));
+            let prefix = uuid();
+            Some(cluster.logs_from(move |log| nodes.log(&format!("{prefix}/{log}"))))
+        }
+        _ => Some(cluster),
+    }
+}
+
+pub(crate) fn uuid() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// Waits until every server knows all of them.
+pub(crate) fn until_known(servers: &[&TestServer]) {
+    let knows = |server: &&TestServer| {
+        let nodes = server.get("/_membership").json()["all_nodes"].clone();
+        nodes.as_array().is_some_and(|nodes| nodes.len() == servers.len())
+    };
+    let begun = Instant::now();
+    while !servers.iter().all(knows) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "the servers don't know each other");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
 }

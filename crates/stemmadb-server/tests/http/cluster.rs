@@ -1,9 +1,8 @@
 //! Servers of a cluster: any of them answers every request, and databases move when servers come and go.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,37 +10,10 @@ use stemmadb::log_storage::ClusterStore;
 use stemmadb::testing::MemoryCluster;
 use stemmadb_cassandra::{Cluster, ClusterOptions};
 
-use crate::client::{ADMIN, TestServer};
+use crate::client::{ADMIN, TestServer, cassandra, free_address, until_known, uuid};
 use crate::virtual_database::until;
 
 const LEASE: Duration = Duration::from_millis(1500);
-
-/// A node of a Cassandra cluster, if there is one: the servers of these tests are members of it then. Otherwise, their
-/// cluster is in memory.
-fn cassandra() -> Option<String> {
-    std::env::var("STEMMA_CASSANDRA").ok()
-}
-
-/// The cluster of the servers of all tests, if `STEMMA_TEST_CLUSTER` asks for one: `memory`, or `cassandra` for logs in
-/// the cluster of `STEMMA_CASSANDRA`. Each test has three servers then, and its requests go to all of them in turn.
-pub(crate) fn of_all_tests() -> Option<MemoryCluster> {
-    let cluster = MemoryCluster::new(Duration::from_secs(10));
-    match std::env::var("STEMMA_TEST_CLUSTER").ok()?.as_str() {
-        "cassandra" => {
-            let node = cassandra().expect("STEMMA_CASSANDRA names a node");
-            static NODES: OnceLock<Cluster> = OnceLock::new();
-            let nodes = NODES
-                .get_or_init(|| Cluster::connect(ClusterOptions::new([node], "stemma_http_tests")).expect("a cluster"));
-            let prefix = uuid();
-            Some(cluster.logs_from(move |log| nodes.log(&format!("{prefix}/{log}"))))
-        }
-        _ => Some(cluster),
-    }
-}
-
-fn uuid() -> String {
-    uuid::Uuid::new_v4().simple().to_string()
-}
 
 /// What servers are members of.
 enum TestCluster {
@@ -109,21 +81,6 @@ fn owner_of(member: &dyn ClusterStore, database: &str) -> Option<String> {
     let records = member.records(None).unwrap().unwrap();
     let record: Value = serde_json::from_slice(records.values.get(&format!("database:{database}"))?).unwrap();
     member.owner(&format!("{database}/{}", record["instance_id"].as_str().unwrap())).unwrap()
-}
-
-/// Waits until every server knows all of them.
-pub(crate) fn until_known(servers: &[&TestServer]) {
-    until("all servers know all servers", || {
-        let knows = |server: &&TestServer| {
-            let nodes = server.get("/_membership").json()["all_nodes"].clone();
-            nodes.as_array().is_some_and(|nodes| nodes.len() == servers.len())
-        };
-        servers.iter().all(knows)
-    });
-}
-
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
 }
 
 #[test]
