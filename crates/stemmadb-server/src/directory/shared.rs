@@ -242,7 +242,7 @@ impl Directory {
         let opened = self.open_blocking(&slot, Purpose::Claim);
         let is_replaced = !is_listed(&self.slots.read(), &slot);
         match opened {
-            // The database was deleted by another member, and perhaps created again. Each time, the slot is a newer one.
+            // The database was deleted by another member, and perhaps created again: the slot is a newer one then.
             Err(_) if is_replaced => self.find_place(name, is_passed_on, creates),
             Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => {
                 let owner = slot.place.elsewhere.lock().clone();
