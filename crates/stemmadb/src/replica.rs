@@ -1,7 +1,7 @@
 //! Read replicas: databases that follow the log of another process, which has it in a
-//! [`LogStorage`](crate::log_storage::LogStorage), and answer reads at a known staleness.
+//! [`LogStorage`], and answer reads at a known staleness.
 //!
-//! Frames are applied as they are polled ([`Follower`]). If the log can't be followed any more, because its owner has
+//! Frames are applied as they are polled. If the log can't be followed any more, because its owner has
 //! compacted what was not read yet, or it was deleted and created again, the database is opened again in another
 //! directory beside the first one, and takes its place.
 
