@@ -346,8 +346,12 @@ impl std::fmt::Debug for ClusterMember {
         f.debug_struct("ClusterMember")
             .field("nodes", &self.nodes)
             .field("keyspace", &self.keyspace)
+            .field("replication", &self.replication)
             .field("address", &self.address)
-            .finish_non_exhaustive()
+            .field("lease", &self.lease)
+            .field("user", &self.user)
+            .field("has_password", &!self.password.is_empty())
+            .finish()
     }
 }
 
