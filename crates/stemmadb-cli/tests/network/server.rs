@@ -103,8 +103,7 @@ impl Server {
 
     /// Sends SIGKILL while other threads still use the server.
     pub(crate) fn send_sigkill(&self) {
-        let status = Command::new("kill").args(["-KILL", &self.pid().to_string()]).status().unwrap();
-        assert!(status.success());
+        self.signal("-KILL");
     }
 
     /// Sends a signal.
@@ -114,9 +113,8 @@ impl Server {
 
     /// Sends SIGTERM and waits for a successful exit.
     pub(crate) fn stop(&mut self) {
+        self.signal("-TERM");
         let mut child = self.child.take().expect("the server is running");
-        let status = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-        assert!(status.success());
         assert!(child.wait().unwrap().success(), "{}", self.stderr());
     }
 

@@ -8,7 +8,7 @@ use stemmadb::Object;
 use uuid::Uuid;
 
 use crate::auth::Credential;
-use crate::config::Config;
+use crate::config::{Administrator, Config};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::settings::SettingStore;
@@ -32,14 +32,9 @@ impl Administrators {
         let mut administrators = stored(directory)?;
         let mut generated = None;
         if let Some(administrator) = &config.administrator {
-            let known = administrators.get(&administrator.name).map(|known| known.credential.clone());
-            // The servers of a cluster share the hash: a session of one is one of all.
-            let credential = match known.filter(|known| known.matches(&administrator.password)) {
-                Some(known) if directory.is_in_cluster() => known,
-                None if directory.is_in_cluster() => {
-                    store_administrator(directory, &administrator.name, &administrator.password)?
-                }
-                _ => Credential::new(&administrator.password)?,
+            let credential = match directory.is_in_cluster() {
+                true => shared_credential(directory, &administrators, administrator)?,
+                false => Credential::new(&administrator.password)?,
             };
             administrators.insert(administrator.name.clone(), AdministratorRecord { credential, is_configured: true });
         } else if administrators.is_empty() && directory.is_in_cluster() {
@@ -117,6 +112,19 @@ impl Administrators {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The credential of the configured administrator of a cluster. Its servers share the hash: a session of one is one of
+/// all.
+fn shared_credential(
+    directory: &Directory,
+    stored: &BTreeMap<String, AdministratorRecord>,
+    configured: &Administrator,
+) -> Result<Credential> {
+    match stored.get(&configured.name).filter(|known| known.credential.matches(&configured.password)) {
+        Some(known) => Ok(known.credential.clone()),
+        None => store_administrator(directory, &configured.name, &configured.password),
     }
 }
 

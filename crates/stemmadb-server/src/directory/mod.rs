@@ -105,7 +105,7 @@ pub(crate) struct NewDatabase {
 
 /// A database's catalog entry, and the open database once it was used.
 struct DatabaseSlot {
-    /// What never changes of it is as it is in the catalog; the rest is in `settings`.
+    /// As in the catalog, but for `settings`.
     entry: CatalogEntry,
     settings: Mutex<EntrySettings>,
     /// The index policy of a database that was created by this process. It is stored with the database.
@@ -117,7 +117,7 @@ struct DatabaseSlot {
     place: SlotPlace,
 }
 
-/// What of a catalog entry can be changed.
+/// The parts of a catalog entry that can be changed.
 #[derive(Debug, Clone, PartialEq)]
 struct EntrySettings {
     security: Security,

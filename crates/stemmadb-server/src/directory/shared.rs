@@ -3,7 +3,7 @@
 //!
 //! The catalog is shared, and read again when it has changed. A database is claimed when it is opened here; which
 //! member should do that is a function of the members and its name ([`preferred`]). So members agree without talking
-//! about it, and when they come or go, few databases move. What is on this machine is derived, in [`COPIES`].
+//! about it, and when they come or go, few databases move. All files on this machine are derived, in [`COPIES`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -41,7 +41,7 @@ const MOVING_POLL: Duration = Duration::from_millis(20);
 const LOOKS_PER_LEASE: u32 = 5;
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// What a directory has of its cluster.
+/// The part of a directory that belongs to its cluster.
 pub(super) struct SharedDirectory {
     store: Arc<dyn ClusterStore>,
     /// The version of the shared catalog that the slots show.
@@ -267,19 +267,17 @@ impl Directory {
             let mut slots = self.slots.write();
             let entries = self.catalog.entries()?.into_iter().map(|entry| (entry.name.clone(), entry));
             let mut entries: BTreeMap<String, CatalogEntry> = entries.collect();
-            slots.retain(|name, slot| {
-                let entry = entries.remove_entry(name);
-                let (same, other): (Option<_>, Option<_>) = match entry {
-                    Some((_, entry)) if entry.instance_id == slot.entry.instance_id => (Some(entry), None),
-                    other => (None, other),
-                };
-                // One that was deleted and created again.
-                entries.extend(other);
-                match &same {
-                    Some(entry) => *slot.settings.lock() = entry.settings(),
-                    None => deleted.push(slot.clone()),
+            slots.retain(|name, slot| match entries.remove_entry(name) {
+                Some((_, entry)) if entry.instance_id == slot.entry.instance_id => {
+                    *slot.settings.lock() = entry.settings();
+                    true
                 }
-                same.is_some()
+                // It was deleted, and perhaps created again.
+                other => {
+                    entries.extend(other);
+                    deleted.push(slot.clone());
+                    false
+                }
             });
             for (name, entry) in entries {
                 created.push(entry.clone());
@@ -409,8 +407,8 @@ pub(super) fn remove_others(path: &Path, entries: &[CatalogEntry]) -> Result<()>
     Ok(())
 }
 
-/// The member that should own what is called `name`: members that come and go change that for few names. `members` are
-/// not empty.
+/// The member that should own the database `name`; none if there are no members. Members that come and go change that
+/// for few names.
 fn preferred<'a>(members: &'a [String], name: &str) -> Option<&'a str> {
     let weight = |member: &&String| Sha256::new().chain_update(member).chain_update([0]).chain_update(name).finalize();
     members.iter().max_by_key(weight).map(String::as_str)

@@ -1,4 +1,4 @@
-//! What runs as long as the server.
+//! Tasks that run as long as the server.
 
 use std::sync::Arc;
 use std::time::Duration;
