@@ -1,17 +1,19 @@
 //! One connection, used by one call or stream at a time.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stemmadb::{CancelCallback, Cancellation, Error, ErrorKind, Result, Value};
 use stemmadb_wire::{
     AnswerReader, Encoding, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Hello, Item,
-    Operation, Reply, Request, VERSION, Welcome, WriteKey, error_from_value, write_frame,
+    Operation, Reply, Request, VERSION, Welcome, WriteKey, error_from_value, owner_of_error, write_frame,
 };
 
 use crate::answer_wait::Expected;
 use crate::convert::missing_field;
 use crate::options::ClientOptions;
+use crate::pool::Shared;
 use crate::transport::{Connector, Transport};
 use crate::url::ServerUrl;
 
@@ -21,12 +23,21 @@ pub(crate) enum Failure {
     Lost(Error),
     /// The server's answer.
     Answer(Error),
+    /// The request was not executed: another server of the cluster has the database.
+    Moved(Moved),
+}
+
+/// Which server has a database.
+pub(crate) struct Moved {
+    pub(crate) error: Error,
+    /// Its URL.
+    pub(crate) owner: String,
 }
 
 impl Failure {
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Failure::Lost(error) | Failure::Answer(error) => error,
+            Failure::Lost(error) | Failure::Answer(error) | Failure::Moved(Moved { error, .. }) => error,
         }
     }
 }
@@ -85,6 +96,8 @@ pub(crate) struct Connection {
     pub(crate) used: Instant,
     /// The idempotency keys of this connection's writes.
     pub(crate) lane: Lane,
+    /// While it is used: the pool of the server that it is to, if that is not the client's own one.
+    pub(crate) pool: Option<Arc<Shared>>,
     out: Vec<u8>,
     is_open: bool,
 }
@@ -128,6 +141,7 @@ impl Connection {
             frame_bytes_max: FRAME_BYTES_MAX,
             used: Instant::now(),
             lane: Lane::new(),
+            pool: None,
             out: Vec::new(),
             is_open: true,
         };
@@ -297,7 +311,7 @@ impl Connection {
                     (FrameKind::Error, None) if of == 0 => Err(read_error(payload, answers, true)),
                     (FrameKind::Error, Some(at)) => match read_error(payload, answers, false) {
                         Failure::Answer(error) => Ok(Some((at, Err(error)))),
-                        lost => Err(lost),
+                        failure => Err(failure),
                     },
                     (FrameKind::Reply, Some(at)) => {
                         let item = answers.reply(payload).and_then(Reply::into_item).map_err(Failure::Lost)?;
@@ -364,9 +378,12 @@ impl Connection {
 /// Reads an error frame. An error of the connection itself, and a server or database that closes, are worth another
 /// attempt.
 fn read_error(payload: &[u8], answers: &AnswerReader, is_of_connection: bool) -> Failure {
-    let value = answers.encoding().read(payload).or_else(|_| Encoding::Json.read(payload));
-    let error = value.ok().as_ref().and_then(error_from_value);
+    let value = answers.encoding().read(payload).or_else(|_| Encoding::Json.read(payload)).unwrap_or_default();
+    let error = error_from_value(&value);
     let error = error.unwrap_or_else(|| Error::invalid("malformed frame: an error can't be read"));
+    if let Some(owner) = owner_of_error(&value) {
+        return Failure::Moved(Moved { error, owner: owner.to_owned() });
+    }
     match error.kind() {
         ErrorKind::Closed => Failure::Lost(error),
         ErrorKind::Unavailable if is_of_connection => Failure::Lost(error),

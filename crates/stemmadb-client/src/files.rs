@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use stemmadb::{Error, Result, Revision, Value};
 use stemmadb_wire::{CREDIT, DATA_BYTES_MAX, Item, Operation, Repetition, WriteKey};
 
-use crate::connection::{Answer, Connection, Failure};
+use crate::connection::{Answer, Connection, Failure, Moved};
 use crate::convert::{missing_field, number, object, revision_of, text};
 use crate::database::RemoteDatabase;
-use crate::pool::write_key;
+use crate::pool::{Redirects, write_key};
 
 /// The wait before another attempt.
 const RETRY_WAIT: Duration = Duration::from_millis(10);
@@ -106,9 +106,9 @@ impl crate::pool::Shared {
     /// Sends a file, and again if the connection is lost and the content is short.
     fn upload<R: Read>(&self, database: &str, arguments: &Value, content: &mut Content<R>) -> Result<Value> {
         let has_key = Operation::AttachFile.repetition() == Repetition::Keyed && self.options().idempotent_writes;
-        let (deadline, mut lane) = (self.deadline(), None);
+        let (deadline, mut lane, mut redirects) = (self.deadline(), None, Redirects::default());
         loop {
-            let mut connection = self.check_out(deadline).map_err(Failure::into_error)?;
+            let mut connection = self.check_out(database, deadline).map_err(Failure::into_error)?;
             let key = has_key.then(|| write_key(&mut connection, &mut lane));
             match self.upload_on(&mut connection, database, key, arguments, content) {
                 Ok(value) => {
@@ -119,6 +119,14 @@ impl crate::pool::Shared {
                 Err(Failure::Answer(error)) => {
                     self.give_up(&connection);
                     return Err(error);
+                }
+                Err(Failure::Moved(moved)) => {
+                    self.give_up(&connection);
+                    redirects.follow(self, database, moved, deadline).map_err(Failure::into_error)?;
+                    if content.has_continued {
+                        let error = Error::unavailable("another server of the cluster has the database now");
+                        return Err(error.with_hint("nothing was attached: attach the file again"));
+                    }
                 }
                 Err(Failure::Lost(error)) => {
                     self.give_up_lane(&mut connection, lane);
@@ -206,10 +214,13 @@ impl RemoteFile {
     fn start_again(&mut self) -> Result<bool> {
         self.stop();
         let shared = self.database.shared.clone();
-        let deadline = shared.deadline();
+        let (deadline, mut redirects) = (shared.deadline(), Redirects::default());
         loop {
             match self.begin(deadline) {
                 Ok(found) => return Ok(found),
+                Err(Failure::Moved(moved)) => {
+                    redirects.follow(&shared, &self.database.name, moved, deadline).map_err(Failure::into_error)?
+                }
                 Err(Failure::Lost(_)) if Instant::now() < deadline => std::thread::sleep(RETRY_WAIT),
                 Err(failure) => return Err(failure.into_error()),
             }
@@ -224,7 +235,7 @@ impl RemoteFile {
             arguments.insert("digest", self.digest.as_str());
         }
         let shared = self.database.shared.clone();
-        let mut connection = shared.check_out(deadline)?;
+        let mut connection = shared.check_out(&self.database.name, deadline)?;
         let sent = connection.queue(Operation::ReadFile, &self.database.name, None, &Value::Object(arguments));
         let answered = sent.and_then(|id| {
             connection.flush()?;
@@ -257,10 +268,7 @@ impl RemoteFile {
                 Err(Failure::Lost(missing_field("file")))
             }
             Err(failure) => {
-                match &failure {
-                    Failure::Lost(_) => shared.give_up(&connection),
-                    Failure::Answer(_) => shared.check_in(connection),
-                }
+                shared.give_back(connection, &failure);
                 Err(failure)
             }
         }
@@ -314,7 +322,7 @@ impl RemoteFile {
                 }
                 // The file is opened again where it was read last.
                 Err(Failure::Lost(_)) => shared.give_up(&connection),
-                Err(Failure::Answer(error)) => {
+                Err(Failure::Answer(error) | Failure::Moved(Moved { error, .. })) => {
                     shared.check_in(connection);
                     return Err(error);
                 }

@@ -11,6 +11,7 @@ use stemmadb_wire::{Item, Operation};
 use crate::connection::{Answer, Cancelling, Connection, Failure};
 use crate::convert::{at_value, document_of, missing_field, pair, summary};
 use crate::database::RemoteDatabase;
+use crate::pool::Redirects;
 
 /// A query on a remote database, with the methods of [`stemmadb::Find`].
 #[must_use = "a query does nothing until it is run"]
@@ -366,11 +367,15 @@ impl<T> RemoteRows<T> {
         let limit = rows.database.shared.deadline();
         let within = time.and_then(|time| Instant::now().checked_add(time));
         let deadline = within.map_or(limit, |within| within.min(limit));
-        let mut wait = Duration::from_millis(10);
+        let (mut wait, mut redirects) = (Duration::from_millis(10), Redirects::default());
         loop {
             let attempt = rows.begin(arguments, deadline);
             match attempt {
                 Ok(()) => return Ok(rows),
+                Err(Failure::Moved(moved)) => {
+                    let RemoteDatabase { shared, name, .. } = &rows.database;
+                    redirects.follow(shared, name, moved, deadline).map_err(Failure::into_error)?;
+                }
                 Err(Failure::Lost(_)) if Instant::now() + wait < deadline => {
                     rows.rows.clear();
                     std::thread::sleep(wait);
@@ -383,7 +388,7 @@ impl<T> RemoteRows<T> {
 
     fn begin(&mut self, arguments: &Value, deadline: Instant) -> Result<(), Failure> {
         let shared = self.database.shared.clone();
-        let mut connection = shared.check_out(deadline)?;
+        let mut connection = shared.check_out(&self.database.name, deadline)?;
         let sent = connection.queue(self.operation, &self.database.name, None, arguments);
         let sent = sent.and_then(|id| connection.flush().map(|()| id));
         match sent {
@@ -392,10 +397,7 @@ impl<T> RemoteRows<T> {
                 self.receive(deadline)
             }
             Err(failure) => {
-                match &failure {
-                    Failure::Lost(_) => shared.give_up(&connection),
-                    Failure::Answer(_) => shared.check_in(connection),
-                }
+                shared.give_back(connection, &failure);
                 Err(failure)
             }
         }
@@ -431,10 +433,7 @@ impl<T> RemoteRows<T> {
                     return Err(Failure::Lost(missing_field("rows")));
                 }
                 Err(failure) => {
-                    match &failure {
-                        Failure::Lost(_) => shared.give_up(&connection),
-                        Failure::Answer(_) => shared.check_in(connection),
-                    }
+                    shared.give_back(connection, &failure);
                     return Err(failure);
                 }
             }

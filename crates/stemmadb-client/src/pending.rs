@@ -10,6 +10,7 @@ use crate::connection::{Connection, Failure};
 use crate::convert::{document_of, missing_field, object, optional_document};
 use crate::database::RemoteDatabase;
 use crate::find::RemoteFind;
+use crate::pool::Redirects;
 
 /// A request that was sent. [`Pending::wait`] reads its answer; dropping it closes the connection that it used.
 #[must_use = "the answer has to be read"]
@@ -48,15 +49,12 @@ impl<T> Pending<T> {
 
     fn begin(&self) -> std::result::Result<(Connection, u32), Failure> {
         let shared = &self.database.shared;
-        let mut connection = shared.check_out(shared.deadline())?;
+        let mut connection = shared.check_out(&self.database.name, shared.deadline())?;
         let sent = connection.queue(self.operation, &self.database.name, None, &self.arguments);
         match sent.and_then(|id| connection.flush().map(|()| id)) {
             Ok(id) => Ok((connection, id)),
             Err(failure) => {
-                match &failure {
-                    Failure::Lost(_) => shared.give_up(&connection),
-                    Failure::Answer(_) => shared.check_in(connection),
-                }
+                shared.give_back(connection, &failure);
                 Err(failure)
             }
         }
@@ -70,11 +68,16 @@ impl<T> Pending<T> {
     pub fn wait(mut self, deadline: Option<Instant>) -> Result<T> {
         let limit = self.database.shared.deadline();
         let deadline = deadline.map_or(limit, |deadline| deadline.min(limit));
-        let (mut wait, mut lost_at) = (Duration::from_millis(10), None);
+        let (mut wait, mut lost_at, mut redirects) = (Duration::from_millis(10), None, Redirects::default());
         loop {
             let failure = match self.attempt(deadline) {
                 Ok((items, value)) => return (self.read)(&self.database, items, value),
                 Err(Failure::Answer(error)) => return Err(error),
+                Err(Failure::Moved(moved)) => {
+                    let RemoteDatabase { shared, name, .. } = &self.database;
+                    redirects.follow(shared, name, moved, deadline).map_err(Failure::into_error)?;
+                    continue;
+                }
                 Err(Failure::Lost(error)) => error,
             };
             let lost_for = lost_at.get_or_insert_with(Instant::now).elapsed();
@@ -103,10 +106,7 @@ impl<T> Pending<T> {
                 Ok((items, value))
             }
             Err(failure) => {
-                match &failure {
-                    Failure::Lost(_) => shared.give_up(&connection),
-                    Failure::Answer(_) => shared.check_in(connection),
-                }
+                shared.give_back(connection, &failure);
                 Err(failure)
             }
         }

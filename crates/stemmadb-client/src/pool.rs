@@ -1,5 +1,9 @@
 //! The client: a pool of connections, and calls that survive lost ones.
+//!
+//! A server of a cluster answers requests for a database that another one has with the URL of that one. The client then
+//! asks there, as the same user, as long as it gets answers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +13,7 @@ use stemmadb::{Error, Result, Value};
 use stemmadb_wire::{Item, Operation, Repetition, Reply, WriteKey};
 
 use crate::answer_wait::Expected;
-use crate::connection::{Answer, Cancelling, Connection, Failure, Lane};
+use crate::connection::{Answer, Cancelling, Connection, Failure, Lane, Moved};
 use crate::convert::missing_field;
 use crate::database::RemoteDatabase;
 use crate::options::ClientOptions;
@@ -40,6 +44,46 @@ pub(crate) struct Shared {
     pool: Mutex<PoolState>,
     has_changed: Condvar,
     pub(crate) factory: DocumentFactory,
+    others: Mutex<OtherServers>,
+}
+
+/// Other servers of the cluster, which have databases that were asked for.
+#[derive(Default)]
+struct OtherServers {
+    by_url: HashMap<String, Arc<Shared>>,
+    /// By the names of databases.
+    owners: HashMap<String, Arc<Shared>>,
+}
+
+/// The redirects of a call: databases move while it is under way.
+#[derive(Default)]
+pub(crate) struct Redirects(u32);
+
+/// The redirects that are followed at once. Servers may disagree for a moment.
+const QUICK_REDIRECTS: u32 = 2;
+
+impl Redirects {
+    /// Notes which server has a database, so that the request can be repeated.
+    ///
+    /// # Errors
+    /// The error of the request if there is no time left, or the server can't be asked.
+    pub(crate) fn follow(
+        &mut self,
+        shared: &Shared,
+        database: &str,
+        moved: Moved,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        self.0 += 1;
+        if self.0 > QUICK_REDIRECTS {
+            let wait = RETRY_WAIT.saturating_mul(self.0).min(RETRY_WAIT_MAX);
+            if Instant::now() + wait >= deadline || Cancelling::current().is_cancelled() {
+                return Err(Failure::Moved(moved));
+            }
+            std::thread::sleep(wait);
+        }
+        shared.note_owner(database, &moved.owner).map_err(Failure::Answer)
+    }
 }
 
 #[derive(Default)]
@@ -68,7 +112,7 @@ impl Client {
     /// Those of [`Client::connect`].
     pub fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
         let client = Self::lazy(url, options)?;
-        let connection = client.0.check_out(client.0.deadline()).map_err(Failure::into_error)?;
+        let connection = client.0.check_out("", client.0.deadline()).map_err(Failure::into_error)?;
         client.0.check_in(connection);
         Ok(client)
     }
@@ -88,16 +132,7 @@ impl Client {
     /// # Errors
     /// `Invalid` for a malformed URL, or certificates that can't be read.
     pub fn lazy(url: &str, options: ClientOptions) -> Result<Self> {
-        let url = ServerUrl::parse(url)?;
-        let connector = Connector::new(&url.address, &options.trust)?;
-        Ok(Client(Arc::new(Shared {
-            url,
-            options,
-            connector,
-            pool: Mutex::default(),
-            has_changed: Condvar::new(),
-            factory: DocumentFactory::new(),
-        })))
+        Ok(Client(Arc::new(Shared::new(ServerUrl::parse(url)?, options)?)))
     }
 
     /// The database `name`. Costs nothing; whether it exists shows with the first operation.
@@ -157,8 +192,58 @@ pub(crate) fn write_key(connection: &mut Connection, lane: &mut Option<Lane>) ->
 }
 
 impl Shared {
+    fn new(url: ServerUrl, options: ClientOptions) -> Result<Self> {
+        Ok(Shared {
+            connector: Connector::new(&url.address, &options.trust)?,
+            url,
+            options,
+            pool: Mutex::default(),
+            has_changed: Condvar::new(),
+            factory: DocumentFactory::new(),
+            others: Mutex::default(),
+        })
+    }
+
     pub(crate) fn options(&self) -> &ClientOptions {
         &self.options
+    }
+
+    /// Notes that the server with this URL has a database.
+    ///
+    /// # Errors
+    /// `Unavailable` if it can't be asked: credentials that were sent encrypted are not sent in the clear.
+    fn note_owner(&self, database: &str, url: &str) -> Result<()> {
+        let mut parsed = ServerUrl::parse(url)?;
+        if self.url.address.is_encrypted() && !parsed.address.is_encrypted() {
+            let error = Error::unavailable(format!("`{database}` is served by {url}, whose connections are plain"));
+            return Err(error.with_hint("set cluster.address of that server to a URL that begins with https://"));
+        }
+        let others = &mut *self.others.lock();
+        if parsed.address == self.url.address {
+            others.owners.remove(database);
+            return Ok(());
+        }
+        let owner = match others.by_url.get(url) {
+            Some(owner) => owner.clone(),
+            None => {
+                parsed.credentials = self.url.credentials.clone();
+                let owner = Arc::new(Shared::new(parsed, self.options.clone())?);
+                others.by_url.insert(url.to_owned(), owner.clone());
+                owner
+            }
+        };
+        others.owners.insert(database.to_owned(), owner);
+        Ok(())
+    }
+
+    /// The server that has a database, if it is another one, as far as is known.
+    fn owner_of(&self, database: &str) -> Option<Arc<Shared>> {
+        self.others.lock().owners.get(database).cloned()
+    }
+
+    /// Forgets that a server has databases: it did not answer, and the client's own server knows another one by then.
+    fn forget_owner(&self, lost: &Arc<Shared>) {
+        self.others.lock().owners.retain(|_, owner| !Arc::ptr_eq(owner, lost));
     }
 
     /// When a call that begins now has to be over.
@@ -166,13 +251,40 @@ impl Shared {
         Instant::now() + self.options.timeout
     }
 
-    /// Opens a connection of its own, for a stream.
-    pub(crate) fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
+    /// Opens a connection of its own, for a stream of a database.
+    pub(crate) fn open(&self, database: &str, deadline: Instant) -> Result<Connection, Failure> {
+        self.of_owner(database, |server| server.connect(deadline))
+    }
+
+    fn connect(&self, deadline: Instant) -> Result<Connection, Failure> {
         Connection::open(&self.url, &self.options, &self.connector, deadline)
     }
 
-    /// Takes a connection out of the pool, or opens one.
-    pub(crate) fn check_out(&self, deadline: Instant) -> Result<Connection, Failure> {
+    /// Takes a connection for requests about a database out of the pool, or opens one.
+    pub(crate) fn check_out(&self, database: &str, deadline: Instant) -> Result<Connection, Failure> {
+        self.of_owner(database, |server| server.check_out_here(deadline))
+    }
+
+    /// A connection to the server that has a database.
+    fn of_owner(
+        &self,
+        database: &str,
+        take: impl FnOnce(&Self) -> Result<Connection, Failure>,
+    ) -> Result<Connection, Failure> {
+        let Some(owner) = self.owner_of(database) else { return take(self) };
+        match take(&owner) {
+            Ok(mut connection) => {
+                connection.pool = Some(owner);
+                Ok(connection)
+            }
+            Err(failure) => {
+                self.forget_owner(&owner);
+                Err(failure)
+            }
+        }
+    }
+
+    fn check_out_here(&self, deadline: Instant) -> Result<Connection, Failure> {
         let mut pool = self.pool.lock();
         loop {
             if let Some(mut connection) = pool.idle.pop() {
@@ -183,7 +295,7 @@ impl Shared {
                 if connection.ping(PING_TIMEOUT).is_ok() {
                     return Ok(connection);
                 }
-                self.give_up(&connection);
+                self.forget(&connection);
                 drop(connection);
                 pool = self.pool.lock();
                 continue;
@@ -200,7 +312,7 @@ impl Shared {
         }
         let lane = pool.lanes.pop();
         drop(pool);
-        match self.open(deadline) {
+        match self.connect(deadline) {
             Ok(mut connection) => {
                 connection.lane = lane.unwrap_or(connection.lane);
                 Ok(connection)
@@ -216,13 +328,33 @@ impl Shared {
     }
 
     /// Puts a connection back.
-    pub(crate) fn check_in(&self, connection: Connection) {
-        self.pool.lock().idle.push(connection);
-        self.has_changed.notify_one();
+    pub(crate) fn check_in(&self, mut connection: Connection) {
+        let owner = connection.pool.take();
+        let server = owner.as_deref().unwrap_or(self);
+        server.pool.lock().idle.push(connection);
+        server.has_changed.notify_one();
     }
 
-    /// Forgets a connection that is lost; its lane goes on.
+    /// Forgets a connection that is lost, or has unread answers; its lane goes on.
     pub(crate) fn give_up(&self, connection: &Connection) {
+        match &connection.pool {
+            None => self.forget(connection),
+            Some(owner) => {
+                self.forget_owner(owner);
+                owner.forget(connection);
+            }
+        }
+    }
+
+    /// Puts a connection back, or forgets it, after a request has failed.
+    pub(crate) fn give_back(&self, connection: Connection, failure: &Failure) {
+        match failure {
+            Failure::Lost(_) => self.give_up(&connection),
+            Failure::Answer(_) | Failure::Moved(_) => self.check_in(connection),
+        }
+    }
+
+    fn forget(&self, connection: &Connection) {
         let mut pool = self.pool.lock();
         pool.count -= 1;
         pool.lanes.push(connection.lane);
@@ -261,10 +393,11 @@ impl Shared {
         let is_repeatable = has_key || repetition == Repetition::Safe;
         let expected = if repetition == Repetition::Safe { Expected::Read } else { Expected::Write };
         let (deadline, mut wait, mut lost_at) = (self.deadline(), RETRY_WAIT, None);
+        let mut redirects = Redirects::default();
         // A write keeps its key, and so its lane, when it is repeated.
         let mut lane: Option<Lane> = None;
         loop {
-            let failure = match self.check_out(deadline) {
+            let failure = match self.check_out(database, deadline) {
                 Ok(mut connection) => {
                     let key = has_key.then(|| write_key(&mut connection, &mut lane));
                     let sent = connection.queue(operation, database, key, arguments).and_then(|id| {
@@ -281,6 +414,11 @@ impl Shared {
                             self.check_in(connection);
                             return Err(error);
                         }
+                        Err(Failure::Moved(moved)) => {
+                            self.check_in(connection);
+                            redirects.follow(self, database, moved, deadline).map_err(Failure::into_error)?;
+                            continue;
+                        }
                         Err(Failure::Lost(error)) => {
                             self.give_up_lane(&mut connection, lane);
                             if !is_repeatable {
@@ -293,7 +431,7 @@ impl Shared {
                     }
                 }
                 Err(Failure::Lost(error)) => error,
-                Err(Failure::Answer(error)) => return Err(error),
+                Err(failure) => return Err(failure.into_error()),
             };
             let lost_for = lost_at.get_or_insert_with(Instant::now).elapsed();
             if lost_for >= self.options.reconnect_time {
@@ -316,9 +454,9 @@ impl Shared {
         arguments: &Value,
         report: &mut dyn FnMut(&Value),
     ) -> Result<Value> {
-        let (give_up, mut wait) = (self.deadline(), RETRY_WAIT);
+        let (give_up, mut wait, mut redirects) = (self.deadline(), RETRY_WAIT, Redirects::default());
         loop {
-            let mut connection = self.check_out(give_up).map_err(Failure::into_error)?;
+            let mut connection = self.check_out(database, give_up).map_err(Failure::into_error)?;
             let sent = connection.queue(operation, database, None, arguments).and_then(|id| {
                 connection.flush()?;
                 loop {
@@ -346,6 +484,10 @@ impl Shared {
                     self.check_in(connection);
                     return Err(error);
                 }
+                Err(Failure::Moved(moved)) => {
+                    self.check_in(connection);
+                    redirects.follow(self, database, moved, give_up).map_err(Failure::into_error)?;
+                }
                 Err(Failure::Lost(error)) => {
                     self.give_up(&connection);
                     if Instant::now() + wait >= give_up {
@@ -361,9 +503,9 @@ impl Shared {
     /// Runs one reading operation many times, with all requests sent before the first answer is read. Returns the
     /// results in order.
     pub(crate) fn pipeline(&self, operation: Operation, database: &str, arguments: &[Value]) -> Result<Vec<Item>> {
-        let (deadline, mut wait) = (self.deadline(), RETRY_WAIT);
+        let (deadline, mut wait, mut redirects) = (self.deadline(), RETRY_WAIT, Redirects::default());
         loop {
-            let mut connection = self.check_out(deadline).map_err(Failure::into_error)?;
+            let mut connection = self.check_out(database, deadline).map_err(Failure::into_error)?;
             match Self::pipeline_on(&mut connection, operation, database, arguments, deadline) {
                 Ok(results) => {
                     self.check_in(connection);
@@ -373,6 +515,10 @@ impl Shared {
                     // Answers to the other requests may follow.
                     self.give_up(&connection);
                     return Err(error);
+                }
+                Err(Failure::Moved(moved)) => {
+                    self.give_up(&connection);
+                    redirects.follow(self, database, moved, deadline).map_err(Failure::into_error)?;
                 }
                 Err(Failure::Lost(error)) => {
                     self.give_up(&connection);

@@ -8,9 +8,10 @@ use stemmadb::messages::Message;
 use stemmadb::{CancelCallback, Change, Delta, Error, Object, PathChange, Query, Result, Sequence, Value};
 use stemmadb_wire::{Item, Operation};
 
-use crate::connection::{Answer, Cancelling, Connection, Failure};
+use crate::connection::{Answer, Cancelling, Connection, Failure, Moved};
 use crate::convert::{change, delta_event, missing_field, number, path_change, text};
 use crate::database::RemoteDatabase;
+use crate::pool::Redirects;
 
 /// The waits between attempts to reconnect, doubled each time.
 const RETRY_WAIT: Duration = Duration::from_millis(10);
@@ -53,7 +54,7 @@ impl LongStream {
     }
 
     fn connect(&mut self, arguments: &Value, deadline: Instant) -> Result<(), Failure> {
-        let mut connection = self.database.shared.open(deadline)?;
+        let mut connection = self.database.shared.open(&self.database.name, deadline)?;
         let id = connection.queue(self.operation, &self.database.name, None, arguments)?;
         connection.flush()?;
         self.closing = connection.close_when_cancelled();
@@ -65,6 +66,7 @@ impl LongStream {
     /// Receives rows, and reconnects with `arguments` if the connection is lost.
     fn receive(&mut self, arguments: &Value, deadline: Instant) -> Result<Received> {
         let timeout = self.database.shared.options().timeout;
+        let mut redirects = Redirects::default();
         loop {
             if Cancelling::current().is_cancelled() {
                 self.connection = None;
@@ -73,7 +75,7 @@ impl LongStream {
             let Some((connection, id)) = &mut self.connection else {
                 match self.connect(arguments, Instant::now() + timeout) {
                     Ok(()) => return Ok(Received::Connected),
-                    Err(Failure::Answer(error)) => return Err(error),
+                    Err(Failure::Answer(error) | Failure::Moved(Moved { error, .. })) => return Err(error),
                     // A feed goes on when the server does, however long that takes, unless the caller stops waiting.
                     Err(Failure::Lost(_)) => {
                         let now = Instant::now();
@@ -110,6 +112,12 @@ impl LongStream {
                 Err(Failure::Answer(error)) => {
                     self.connection = None;
                     return Err(error);
+                }
+                Err(Failure::Moved(moved)) => {
+                    self.connection = None;
+                    let RemoteDatabase { shared, name, .. } = &self.database;
+                    let until = Instant::now() + timeout;
+                    redirects.follow(shared, name, moved, until).map_err(Failure::into_error)?;
                 }
                 Err(Failure::Lost(_)) => {
                     let now = Instant::now();

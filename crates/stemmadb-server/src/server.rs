@@ -35,9 +35,11 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-use crate::accounts::{Administrators, Authenticator, Identity, Roles, SERVER_SEAL, Tokens, authorize};
+use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
 use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
-use crate::auth::{Access, PREFLIGHT, Route, User, check_host, check_origin, cors_headers, is_script_request, refused};
+use crate::auth::{
+    Access, PREFLIGHT, Route, SERVER_SEAL, User, check_host, check_origin, cors_headers, is_script_request, refused,
+};
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
 use crate::directory::{Directory, ServedDatabase, tend_cluster};
@@ -167,7 +169,9 @@ impl Server {
         }));
         let ca = config.replicator.ca.clone();
         let answers = (config.limits.body_bytes, memory.clone());
-        let servers = OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), answers, stopped.clone());
+        let seal = authenticator.server_seal();
+        let servers =
+            OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), seal, answers, stopped.clone())?;
         let servers = Arc::new(servers);
         let federations = Federations::new(directory.clone(), outbound.clone(), ca);
         let virtual_databases = VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone());
@@ -639,9 +643,16 @@ async fn handle_once(
     }
     let delegated = DelegatedRequest::of(&parts.headers, &user)?;
     let mut restriction = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &user).await?;
+    let shard = match parameters.get("db") {
+        Some(name) if user.is_cluster_server() => state.directory.open_cluster_shard(name).await?,
+        _ => None,
+    };
     let (mut user, mut is_of_whole) = (user, false);
     if let (Some(delegated), Some(name)) = (delegated, parameters.get("db")) {
-        delegated.check(&*state.directory.open_database(name).await?)?;
+        match &shard {
+            Some(shard) => delegated.check(shard)?,
+            None => delegated.check(&*state.directory.open_database(name).await?)?,
+        }
         (user, restriction, is_of_whole) = (delegated.user, delegated.restriction, true);
         record.user = user.name.clone();
     }
@@ -657,7 +668,7 @@ async fn handle_once(
     }
     let (part, forwarded) = match &virtual_database {
         Some(entered) => part_of(entered, route, &parameters),
-        None => (None, None),
+        None => (shard, None),
     };
     let is_virtual = virtual_database.is_some();
     let reservation = state.memory.reservation();

@@ -17,13 +17,14 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use stemmadb::Value;
 use stemmadb::replication::Peer;
-use stemmadb_client::{Client, ClientOptions, RemoteDatabase, TlsTrust};
+use stemmadb_client::{Client, ClientOptions, Credentials, RemoteDatabase, TlsTrust};
 use stemmadb_http::runtime::BlockingRuntime;
 use stemmadb_http::url::{DatabaseUrl, encode_segment, host_of};
 use stemmadb_http::{HttpPeer, PeerLimits};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::auth::{SERVER_SEAL, SERVER_TOKEN};
 use crate::directory::{Directory, check_plain_name};
 use crate::error::{Failure, Result};
 use crate::http::{Body, BodyTimeout, MemoryBudget, MemoryReservation, read_all, server_runtime};
@@ -83,7 +84,7 @@ fn is_origin(url: &str) -> bool {
 pub(crate) struct OtherServer {
     pub(crate) name: String,
     definition: ServerDefinition,
-    /// Without credentials and a trailing slash.
+    /// Without credentials and a trailing slash. Of the cluster: this server, which passes requests on.
     origin: String,
     headers: Vec<(String, String)>,
     http: HttpClient<Network, Body>,
@@ -212,21 +213,57 @@ pub(crate) struct OtherServers {
     trust: TlsTrust,
     limits: PeerLimits,
     stopping: watch::Receiver<bool>,
+    cluster: Option<Arc<OtherServer>>,
     by_name: Mutex<BTreeMap<String, Arc<OtherServer>>>,
 }
 
 impl OtherServers {
-    /// The servers of a directory. `ca` is a file with the certificates to trust.
+    /// The servers of a directory. `ca` is a file with the certificates to trust; `seal`, how this server shows others
+    /// of its cluster that it is one.
+    ///
+    /// # Errors
+    /// 400 if the URL of this server in its cluster is not valid.
     pub(crate) fn new(
         directory: Arc<Directory>,
         outbound: Arc<OutboundClient>,
         ca: Option<PathBuf>,
+        seal: String,
         (document_bytes_max, memory): (usize, Arc<MemoryBudget>),
         stopping: watch::Receiver<bool>,
-    ) -> Self {
+    ) -> Result<Self> {
         let limits = PeerLimits { document_bytes_max, memory, stall_timeout: ANSWER_TIMEOUT };
         let trust = ca.map_or(TlsTrust::System, TlsTrust::File);
-        OtherServers { directory, outbound, trust, limits, stopping, by_name: Mutex::default() }
+        let by_name = Mutex::default();
+        let mut servers = OtherServers { directory, outbound, trust, limits, stopping, cluster: None, by_name };
+        if let Some(address) = servers.directory.own_address().map(str::to_owned) {
+            servers.cluster = Some(Arc::new(servers.cluster_server(address, seal)?));
+        }
+        Ok(servers)
+    }
+
+    /// The servers of the cluster as one, which has the shards that are databases of the cluster.
+    fn cluster_server(&self, address: String, seal: String) -> Result<OtherServer> {
+        let definition = ServerDefinition { url: address, zone: None };
+        let origin = definition.parsed()?.url.trim_end_matches('/').to_owned();
+        let options = ClientOptions::new()
+            .reconnect_time(RECONNECT_TIME + 2 * self.directory.lease())
+            .trust(self.trust.clone())
+            .credentials(Credentials::Token(format!("{SERVER_TOKEN}{seal}")));
+        Ok(OtherServer {
+            name: HERE.to_owned(),
+            client: Client::lazy(&definition.url, options)?,
+            definition,
+            origin,
+            headers: vec![(SERVER_SEAL.to_string(), seal)],
+            http: self.outbound.client.clone(),
+            limits: self.limits.clone(),
+            stopping: self.stopping.clone(),
+        })
+    }
+
+    /// The servers of the cluster as one; `None` without a cluster.
+    pub(crate) fn cluster(&self) -> Option<&Arc<OtherServer>> {
+        self.cluster.as_ref()
     }
 
     /// Reads what is recorded. Blocks.

@@ -50,6 +50,19 @@ pub fn error_from_value(value: &Value) -> Option<Error> {
     })
 }
 
+/// Adds to the object of an error that another server of a cluster has the database, and its URL.
+pub fn add_owner(error: &mut Value, owner: &str) {
+    if let Value::Object(object) = error {
+        object.insert("owner", owner);
+    }
+}
+
+/// The URL of the server that has the database; `None` if the error says nothing about it. The request was not executed
+/// then.
+pub fn owner_of_error(error: &Value) -> Option<&str> {
+    error.get("owner")?.as_str()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +76,9 @@ mod tests {
         }
         assert_eq!(kind_from_name("of a later version"), ErrorKind::Internal);
         assert!(error_from_value(&Value::Null).is_none());
+        let mut elsewhere = error_to_value(&Error::unavailable("it is elsewhere"));
+        assert_eq!(owner_of_error(&elsewhere), None);
+        add_owner(&mut elsewhere, "http://10.0.0.7:5984");
+        assert_eq!(owner_of_error(&elsewhere), Some("http://10.0.0.7:5984"));
     }
 }

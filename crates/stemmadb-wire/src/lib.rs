@@ -17,7 +17,7 @@ mod request;
 mod value;
 
 pub use answer::{AnswerReader, Item, Reply};
-pub use error::{error_from_value, error_to_value, kind_from_name, kind_name};
+pub use error::{add_owner, error_from_value, error_to_value, kind_from_name, kind_name, owner_of_error};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameBuffer, FrameKind, write_frame};
 pub use handshake::{Credentials, Hello, MAGIC, QUIC_PROTOCOL, VERSION, Welcome};
 pub use operation::{Operation, Repetition};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hyper::header::{AUTHORIZATION, COOKIE, HeaderName};
+use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::http::request::Parts;
 use subtle::ConstantTimeEq;
 
@@ -21,15 +21,12 @@ use super::proxy;
 use super::roles::Roles;
 use super::token::{self, Tokens};
 use super::users;
-use crate::auth::{ADMIN_ROLE, Credential, USERS_DATABASE, User};
+use crate::auth::{ADMIN_ROLE, Credential, SERVER_SEAL, USERS_DATABASE, User};
 use crate::config::ProxySecret;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::PeerAddress;
 use crate::settings::RuntimeSettings;
-
-/// The header by which a server of a cluster asks another one for itself.
-pub(crate) const SERVER_SEAL: HeaderName = HeaderName::from_static("x-stemma-server");
 
 /// Authenticates requests.
 pub(crate) struct Authenticator {
@@ -127,7 +124,7 @@ impl Authenticator {
         if !directory.is_in_cluster() || !bool::from(sent.ct_eq(self.server_seal().as_bytes())) {
             return Err(Failure::forbidden(format!("`{SERVER_SEAL}` is for servers of a cluster.")));
         }
-        let user = User { name: Some("_server".to_owned()), roles: vec![ADMIN_ROLE.to_owned()], how: Some("server") };
+        let user = User::cluster_server();
         Ok(Identity::new(user.clone(), AuthProof::Proxy(user)))
     }
 

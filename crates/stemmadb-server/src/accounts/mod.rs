@@ -17,7 +17,7 @@ mod token;
 mod users;
 
 pub(crate) use administrators::Administrators;
-pub(crate) use authenticator::{Authenticator, SERVER_SEAL};
+pub(crate) use authenticator::Authenticator;
 pub(crate) use authorize::authorize;
 pub(crate) use identity::{AuthProof, Identity};
 pub(crate) use roles::{Role, Roles};

@@ -5,22 +5,19 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use stemmadb::{Object, Value};
 
 use crate::auth::{Restriction, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
+use crate::virtual_databases::OUTDATED;
 
 /// The header with the user.
 pub(crate) const ON_BEHALF: HeaderName = HeaderName::from_static("x-stemma-on-behalf");
 
 /// The longest header: a head has at most 64 KiB by default.
 const HEADER_BYTES_MAX: usize = 32 << 10;
-
-/// The status with which a shard refuses a request that names another version of what it obeys.
-pub(crate) const OUTDATED: StatusCode = StatusCode::MISDIRECTED_REQUEST;
 
 /// A request in the name of a user of a virtual database.
 pub(crate) struct DelegatedRequest {
@@ -80,7 +77,7 @@ impl DelegatedRequest {
     /// Checks that the database is the shard that the request is for.
     ///
     /// # Errors
-    /// 421 if it is not, or obeys something else.
+    /// 424 if it is not, or obeys something else.
     pub(crate) fn check(&self, served: &ServedDatabase) -> Result<()> {
         match served.has_whole(&self.version) {
             true => Ok(()),

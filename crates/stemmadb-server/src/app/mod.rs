@@ -11,7 +11,7 @@ mod state;
 
 pub(crate) use call::{Call, Handler, parse_as_of};
 pub(crate) use dashboard::{Dashboard, INDEX};
-pub(crate) use delegated::{DelegatedRequest, ON_BEHALF, OUTDATED};
+pub(crate) use delegated::{DelegatedRequest, ON_BEHALF};
 pub(crate) use owner::{PASSED_ON, ask_owner, send_to_owner};
 pub(crate) use request_record::{RecordedBody, RequestRecord};
 pub(crate) use state::{ServerState, UPLOADS_MAX};

@@ -18,4 +18,4 @@ pub(crate) use origin::{
 };
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
-pub(crate) use user::{ADMIN_ROLE, METRICS_ROLE, USER_ID_PREFIX, USERS_DATABASE, User};
+pub(crate) use user::{ADMIN_ROLE, METRICS_ROLE, SERVER_SEAL, SERVER_TOKEN, USER_ID_PREFIX, USERS_DATABASE, User};

@@ -3,6 +3,7 @@
 //! It also has a document for each directory that is being removed, the server's own records (administrators, tokens,
 //! settings), and the server's id in a `_local` document. The servers of a cluster share most of these documents.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,6 +28,19 @@ pub(crate) enum DatabaseKind {
     Virtual,
     /// A shard of the virtual database of this name, which clients reach only through it.
     Shard(String),
+    /// As `Shard`, in a cluster: a database with an owner of its own, which the owner of the virtual database reads and
+    /// writes as one of another server.
+    ClusterShard(String),
+}
+
+impl DatabaseKind {
+    /// The virtual database of which it is a shard.
+    pub(super) fn shard_of(&self) -> Option<&str> {
+        match self {
+            DatabaseKind::Shard(of) | DatabaseKind::ClusterShard(of) => Some(of),
+            DatabaseKind::Plain | DatabaseKind::Virtual => None,
+        }
+    }
 }
 
 /// The catalog's entry of a database.
@@ -95,9 +109,14 @@ impl CatalogEntry {
 
     /// The name by which clients know the database: that of the virtual database for its shards.
     pub(super) fn shown_name(&self) -> &str {
+        self.kind.shard_of().unwrap_or(&self.name)
+    }
+
+    /// The name that requests to the database have.
+    pub(super) fn requested_name(&self) -> &str {
         match &self.kind {
             DatabaseKind::Shard(of) => of,
-            DatabaseKind::Plain | DatabaseKind::Virtual => &self.name,
+            _ => &self.name,
         }
     }
 
@@ -122,12 +141,12 @@ impl CatalogEntry {
     /// # Errors
     /// 403 if it is one.
     pub(super) fn check_is_no_shard(&self) -> Result<()> {
-        match &self.kind {
-            DatabaseKind::Shard(of) => Err(Failure::forbidden(format!(
+        match self.kind.shard_of() {
+            Some(of) => Err(Failure::forbidden(format!(
                 "`{}` is a shard of the virtual database `{of}`. Read and write `{of}` instead.",
                 self.name
             ))),
-            DatabaseKind::Plain | DatabaseKind::Virtual => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -149,10 +168,7 @@ impl CatalogEntry {
             revs_limit: self.revs_limit,
             partitioned: self.is_partitioned,
             is_virtual: self.kind == DatabaseKind::Virtual,
-            shard_of: match &self.kind {
-                DatabaseKind::Shard(of) => Some(of.clone()),
-                DatabaseKind::Plain | DatabaseKind::Virtual => None,
-            },
+            shard_of: self.kind.shard_of().map(str::to_owned),
         })
     }
 }
@@ -272,6 +288,7 @@ impl Catalog {
                 is_partitioned: record.partitioned,
                 is_in_memory: false,
                 kind: match record.shard_of {
+                    Some(of) if self.shared.is_some() => DatabaseKind::ClusterShard(of),
                     Some(of) => DatabaseKind::Shard(of),
                     None if record.is_virtual => DatabaseKind::Virtual,
                     None => DatabaseKind::Plain,
@@ -359,6 +376,24 @@ impl Catalog {
     pub(super) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
         let (id, value) = (format!("{kind}:{name}"), Value::from_serialize(value)?);
         self.store_of(&id).update(&|_| Ok(vec![(id.clone(), Some(value.clone()))]))
+    }
+
+    /// As [`Catalog::put_record`], if the record of the kind `holders` and the same name is `holder`; returns whether
+    /// it is.
+    pub(super) fn put_record_as(
+        &self,
+        (holders, holder): (&str, &Value),
+        kind: &str,
+        name: &str,
+        value: &serde_json::Value,
+    ) -> Result<bool> {
+        let (id, value) = (format!("{kind}:{name}"), Value::from_serialize(value)?);
+        let (holder_id, is_holder) = (format!("{holders}:{name}"), Cell::new(false));
+        self.store_of(&id).update(&|lookup| {
+            is_holder.set(lookup(&holder_id)?.as_ref() == Some(holder));
+            Ok(if is_holder.get() { vec![(id.clone(), Some(value.clone()))] } else { Vec::new() })
+        })?;
+        Ok(is_holder.get())
     }
 
     pub(super) fn remove_record(&self, kind: &str, name: &str) -> Result<()> {

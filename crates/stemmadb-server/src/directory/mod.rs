@@ -249,7 +249,7 @@ impl Directory {
     /// The names of the databases that are shards of a virtual database, or were created to become shards.
     pub(crate) fn shards_of(&self, name: &str) -> Vec<String> {
         let slots = self.slots.read();
-        let is_shard = |slot: &DatabaseSlot| matches!(&slot.entry.kind, DatabaseKind::Shard(of) if of == name);
+        let is_shard = |slot: &DatabaseSlot| slot.entry.kind.shard_of() == Some(name);
         slots.iter().filter(|(_, slot)| is_shard(slot)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -282,8 +282,22 @@ impl Directory {
     /// Opens a database, or a virtual database's own part.
     async fn open_own(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
         let slot = self.find(name).await?;
-        slot.entry.check_is_no_shard()?;
+        if !matches!(slot.entry.kind, DatabaseKind::ClusterShard(_)) {
+            slot.entry.check_is_no_shard()?;
+        }
         self.open_found(slot, Purpose::Any).await
+    }
+
+    /// Opens a shard of a cluster for a request of its virtual database's owner; `None` if it is no such shard.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(crate) async fn open_cluster_shard(self: &Arc<Self>, name: &str) -> Result<Option<Arc<ServedDatabase>>> {
+        let is_shard = |slot: &Arc<DatabaseSlot>| matches!(slot.entry.kind, DatabaseKind::ClusterShard(_));
+        match self.slot(name).ok().filter(is_shard) {
+            Some(slot) => self.open_found(slot, Purpose::Any).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Creates the database `name`. A failed creation leaves nothing behind.
@@ -311,6 +325,10 @@ impl Directory {
             this.refresh()?;
             this.complete_forgetting();
             let slot = this.add(&name, new)?;
+            if matches!(slot.entry.kind, DatabaseKind::ClusterShard(_)) {
+                // The first request that finds it makes its log, on the server that is to have it.
+                return Ok(());
+            }
             if let Err(failure) = this.open_blocking(&slot, Purpose::Claim) {
                 this.abandon(&slot);
                 return Err(failure);
@@ -513,11 +531,33 @@ impl Directory {
         .await
     }
 
+    /// Stores a record of a virtual database in a cluster, if its record of the kind `holders` is still `holder`: a
+    /// server that has lost the virtual database must not change what the next one has stored. Blocks until it is
+    /// flushed.
+    ///
+    /// # Errors
+    /// 503 if another server has it.
+    pub(crate) fn put_record_as(
+        &self,
+        holder: (&str, &stemmadb::Value),
+        kind: &str,
+        name: &str,
+        value: &serde_json::Value,
+    ) -> Result<()> {
+        match self.catalog.put_record_as(holder, kind, name, value)? {
+            true => Ok(()),
+            false => {
+                let reason = format!("Another server of the cluster has `{name}` now: repeat the request.");
+                Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason))
+            }
+        }
+    }
+
     /// Removes shards without a virtual database: creating or deleting it was interrupted.
     fn remove_orphans(&self) -> Result<()> {
         let slots: Vec<_> = self.slots.read().values().cloned().collect();
         for slot in slots {
-            if let DatabaseKind::Shard(of) = &slot.entry.kind
+            if let Some(of) = slot.entry.kind.shard_of()
                 && !self.is_virtual(of)
             {
                 self.forget(&slot)?;
@@ -605,7 +645,8 @@ impl Directory {
 
     /// Closes every database. Blocks.
     pub(crate) fn close(&self) {
-        for slot in self.slots.read().values() {
+        let slots: Vec<_> = self.slots.read().values().cloned().collect();
+        for slot in slots {
             if let Some(served) = slot.opened.lock().take() {
                 served.close();
             }

@@ -126,7 +126,8 @@ impl Directory {
         let ownership = match &self.cluster {
             None => None,
             Some(cluster) => {
-                let ownership = cluster.claim(slot, purpose == Purpose::Claim)?;
+                let other = if purpose == Purpose::Claim { None } else { self.preferred_other(&slot.entry) };
+                let ownership = cluster.claim(slot, other)?;
                 // What the former owner has changed.
                 self.refresh()?;
                 Some(ownership)

@@ -115,7 +115,7 @@ impl ServedDatabase {
             }
         });
         let md5s = Mutex::default();
-        let (name, created) = (entry.shown_name().to_owned(), entry.created);
+        let (name, created) = (entry.requested_name().to_owned(), entry.created);
         ServedDatabase {
             name,
             created,

@@ -97,13 +97,13 @@ impl SharedDirectory {
         }
     }
 
-    /// Claims the database of a slot: if `is_forced`, also one that another member should own.
+    /// Claims the database of a slot. `preferred`: another member that should own it, unless one owns it already.
     ///
     /// # Errors
     /// 421 if another member owns it, or should.
-    pub(super) fn claim(&self, slot: &DatabaseSlot, is_forced: bool) -> Result<Arc<dyn LogOwnership>> {
-        let name = slot.entry.shown_name();
-        if let Some(other) = self.preferred_other(name).filter(|_| !is_forced) {
+    pub(super) fn claim(&self, slot: &DatabaseSlot, preferred: Option<String>) -> Result<Arc<dyn LogOwnership>> {
+        let name = &slot.entry.name;
+        if let Some(other) = preferred {
             let owner = self.store.owner(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))?;
             let other = owner.unwrap_or(other);
             if other != self.store.address() {
@@ -149,10 +149,12 @@ impl SharedDirectory {
         self.store.leave();
     }
 
-    /// The member that should own the database `name`; none if that is this one.
-    fn preferred_other(&self, name: &str) -> Option<String> {
+    /// The member that should own the database `name`; none if that is this one. `all` are the databases that are
+    /// divided evenly among the members with it.
+    fn preferred_other(&self, name: &str, all: &[String]) -> Option<String> {
         let members = self.members.read();
-        preferred(&members, name).filter(|member| *member != self.store.address()).map(str::to_owned)
+        let preferred = if all.is_empty() { preferred(&members, name) } else { preferred_of(&members, name, all) };
+        preferred.filter(|member| *member != self.store.address()).map(str::to_owned)
     }
 
     fn look_interval(&self) -> Duration {
@@ -169,6 +171,23 @@ impl Directory {
     /// A receiver that is notified when records of the cluster have changed; none without a cluster.
     pub(crate) fn records_changed(&self) -> Option<watch::Receiver<()>> {
         self.cluster.as_ref().map(|cluster| cluster.changed.subscribe())
+    }
+
+    /// The member that should own the database of an entry; none if that is this one.
+    pub(super) fn preferred_other(&self, entry: &CatalogEntry) -> Option<String> {
+        let cluster = self.cluster.as_ref()?;
+        let all = entry.kind.shard_of().map_or_else(Vec::new, |of| self.shards_of(of));
+        cluster.preferred_other(&entry.name, &all)
+    }
+
+    /// The URL of the server that has the database `name`, or had when it was last asked for; none without a cluster.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// 404 if there is no such database; 503 if the cluster does not answer.
+    pub(crate) fn owner(&self, name: &str) -> Result<Option<String>> {
+        let Some(cluster) = &self.cluster else { return Ok(None) };
+        cluster.store.owner(&self.slot(name)?.entry.log()).map_err(|error| unreachable_cluster(&error))
     }
 
     /// The URL of this server, if it is in a cluster.
@@ -227,13 +246,13 @@ impl Directory {
             self.refresh()?;
         }
         let Ok(slot) = self.slot(name) else {
-            let other = cluster.preferred_other(name).filter(|_| creates && !is_passed_on);
+            let other = cluster.preferred_other(name, &[]).filter(|_| creates && !is_passed_on);
             return Ok(other.map_or(Place::Here(None), Place::There));
         };
         let owner = cluster.store.owner(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))?;
         let other = match owner {
             Some(owner) => Some(owner).filter(|owner| owner != cluster.store.address()),
-            None => cluster.preferred_other(slot.entry.shown_name()).filter(|_| !is_passed_on),
+            None => self.preferred_other(&slot.entry).filter(|_| !is_passed_on),
         };
         if let Some(other) = other {
             *slot.place.elsewhere.lock() = Some(other.clone());
@@ -344,7 +363,7 @@ impl Directory {
             let now = Instant::now();
             let is_due = |log: &&String| {
                 let since = *seen.entry((*log).clone()).or_insert(now);
-                since.elapsed() > 2 * cluster.store.lease() && cluster.preferred_other(log).is_none()
+                since.elapsed() > 2 * cluster.store.lease() && cluster.preferred_other(log, &[]).is_none()
             };
             recorded.iter().filter(is_due).cloned().collect()
         };
@@ -359,7 +378,7 @@ impl Directory {
     fn give_up_others(&self, cluster: &SharedDirectory) -> Result<()> {
         let claimed = |slot: &&Arc<DatabaseSlot>| slot.place.is_claimed.load(Ordering::Acquire);
         let claimed: Vec<_> = self.slots.read().values().filter(claimed).cloned().collect();
-        let other_of = |slot: &DatabaseSlot| cluster.preferred_other(slot.entry.shown_name());
+        let other_of = |slot: &DatabaseSlot| self.preferred_other(&slot.entry);
         let moving = claimed.into_iter().filter_map(|slot| Some((other_of(&slot)?, slot))).take(MOVES_PER_LOOK);
         let moving: Vec<_> = moving.collect();
         let since = Instant::now();
@@ -410,8 +429,27 @@ pub(super) fn remove_others(path: &Path, entries: &[CatalogEntry]) -> Result<()>
 /// The member that should own the database `name`; none if there are no members. Members that come and go change that
 /// for few names.
 fn preferred<'a>(members: &'a [String], name: &str) -> Option<&'a str> {
-    let weight = |member: &&String| Sha256::new().chain_update(member).chain_update([0]).chain_update(name).finalize();
-    members.iter().max_by_key(weight).map(String::as_str)
+    members.iter().max_by_key(|member| weight(member, name)).map(String::as_str)
+}
+
+/// As [`preferred`], for one of some databases that are divided evenly: no member has two more of them than another.
+fn preferred_of<'a>(members: &'a [String], name: &str, all: &[String]) -> Option<&'a str> {
+    let (each, mut with_one_more) = (all.len() / members.len().max(1), all.len() % members.len().max(1));
+    let mut counts = vec![0; members.len()];
+    for database in all {
+        let has_space = |number: &usize| counts[*number] < each || counts[*number] == each && with_one_more > 0;
+        let chosen = (0..members.len()).filter(has_space).max_by_key(|number| weight(&members[*number], database))?;
+        if database == name {
+            return Some(&members[chosen]);
+        }
+        with_one_more -= usize::from(counts[chosen] == each);
+        counts[chosen] += 1;
+    }
+    preferred(members, name)
+}
+
+fn weight(member: &str, name: &str) -> impl Ord + use<> {
+    Sha256::new().chain_update(member).chain_update([0]).chain_update(name).finalize()
 }
 
 #[cfg(test)]
@@ -433,5 +471,19 @@ mod tests {
         let moved = all.iter().zip(&fewer).filter(|(before, after)| before != after);
         assert!(moved.clone().all(|(before, _)| *before == members[3]), "only those of the member that left move");
         assert_eq!(preferred(&[], "db"), None);
+    }
+
+    #[test]
+    fn shards_are_divided_evenly() {
+        let members: Vec<String> = (0..3).map(|number| format!("http://10.0.0.{number}:5984")).collect();
+        for count in 0..20 {
+            let shards: Vec<String> = (0..count).map(|number| format!("v/shard-{number}")).collect();
+            let owners: Vec<_> = shards.iter().map(|shard| preferred_of(&members, shard, &shards).unwrap()).collect();
+            let counts = members.iter().map(|member| owners.iter().filter(|owner| **owner == member).count());
+            let (least, most) = (counts.clone().min().unwrap(), counts.max().unwrap());
+            assert!(most - least <= 1, "{count} shards: from {least} to {most}");
+        }
+        assert!(preferred_of(&members, "v/shard-9", &["v/shard-1".to_owned()]).is_some(), "one that is not known");
+        assert_eq!(preferred_of(&[], "v/shard-1", &["v/shard-1".to_owned()]), None);
     }
 }

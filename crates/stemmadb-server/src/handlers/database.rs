@@ -109,6 +109,8 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
     match call.state.directory.is_virtual(name) {
         true => call.state.virtual_databases.delete(name).await?,
+        // A shard, for the server that has its virtual database.
+        false if call.part.is_some() => call.state.directory.delete_part(name).await?,
         false => call.state.directory.delete(name).await?,
     }
     call.state.metrics.forget_database(name);

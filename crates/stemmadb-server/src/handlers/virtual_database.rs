@@ -153,6 +153,7 @@ pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
     let Some(entered) = &call.virtual_database else { return Err(no_shards()) };
     let open = entered.open.clone();
     let moving = call.state.virtual_databases.move_status(call.parameter("db")?)?;
+    let directory = call.state.directory.clone();
     blocking(move || {
         let map = open.database.map();
         let grouping = match map.grouping() {
@@ -160,7 +161,10 @@ pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
             _ => json!({}),
         };
         let shard = |(name, buckets): (String, usize)| {
-            let (database, server) = (open.database_name(&name), open.server_of(&name));
+            let (database, mut server) = (open.database_name(&name), open.server_of(&name));
+            if let Ok(Some(owner)) = directory.owner(&database) {
+                server = owner;
+            }
             let replicas = open.replicas_of(&name);
             json!({"name": name, "database": database, "server": server, "buckets": buckets, "replicas": replicas})
         };

@@ -29,7 +29,7 @@ use stemmadb_federation::{Grouping, VirtualDatabase};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, watch};
 use tokio::time::timeout;
 
-use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase};
+use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase, WholeDatabase};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::{HERE, OtherServers};
@@ -38,7 +38,7 @@ pub(crate) use moves::MoveRequest;
 use moves::Mover;
 pub(crate) use remote::Location;
 use remote::{Locations, VirtualRecord};
-pub(crate) use remote::{RemoteShard, Shard};
+pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
 pub(crate) use replicas::PromoteRequest;
 use replicas::Replica;
 pub(crate) use whole::DesignWrite;
@@ -55,6 +55,8 @@ pub(crate) struct VirtualDatabases {
     directory: Arc<Directory>,
     servers: Arc<OtherServers>,
     slots: Mutex<HashMap<String, Arc<VirtualSlot>>>,
+    /// Held while one is created.
+    creating: tokio::sync::Mutex<()>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -76,6 +78,8 @@ struct VirtualSlot {
     /// Requests hold it for reading while they use shards, a move for writing while documents change shards.
     fence: Arc<tokio::sync::RwLock<()>>,
     opened: RwLock<Option<Arc<OpenVirtual>>>,
+    /// What is recorded of it, since it was opened.
+    record: Mutex<VirtualRecord>,
     /// Held while it is opened or deleted, and while a step of a move runs.
     changing: Arc<tokio::sync::Mutex<()>>,
     mover: Mutex<Mover>,
@@ -190,6 +194,8 @@ impl OpenVirtual {
         let mut epoch = self.epoch.subscribe();
         epoch.borrow_and_update();
         let mut published = self.layout().published();
+        // It ends when the database is closed: another server of the cluster has it then.
+        published.push(self.own.published());
         published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
         ShardSignals { epoch, published }
     }
@@ -205,7 +211,8 @@ impl OpenVirtual {
     }
 
     fn is_usable(&self) -> bool {
-        let is_usable = |served: &Arc<ServedDatabase>| !served.is_closed() && served.takes_writes();
+        let is_usable =
+            |served: &Arc<ServedDatabase>| !served.is_closed() && served.takes_writes() && served.is_owned();
         is_usable(&self.own) && self.shards.read().values().filter_map(Shard::here).all(is_usable)
     }
 
@@ -234,7 +241,8 @@ fn shard_name(database: &str, shard_database: &str) -> String {
 
 impl VirtualDatabases {
     pub(crate) fn new(directory: Arc<Directory>, servers: Arc<OtherServers>, stopping: watch::Receiver<bool>) -> Self {
-        VirtualDatabases { directory, servers, slots: Mutex::default(), stopping }
+        let (slots, creating) = (Mutex::default(), tokio::sync::Mutex::default());
+        VirtualDatabases { directory, servers, slots, creating, stopping }
     }
 
     /// Creates a virtual database. A failed creation leaves nothing behind.
@@ -246,14 +254,23 @@ impl VirtualDatabases {
         if !(1..=SHARDS_MAX).contains(&new.shard_count) {
             return Err(Failure::bad_request(format!("`shards` is a number from 1 to {SHARDS_MAX}")));
         }
+        if self.servers.cluster().is_some() && new.replica_count > 0 && new.servers.is_empty() {
+            let reason = "A cluster stores copies of each shard itself: leave `replicas` out, or name other `servers`";
+            return Err(Failure::bad_request(reason));
+        }
+        let _creating = self.creating.lock().await;
         self.directory.check_virtual_name(name)?;
+        // An earlier creation or deletion was interrupted.
+        for shard in self.directory.shards_of(name) {
+            self.delete_shard_here(&shard).await?;
+        }
         let mut created = Vec::new();
         let result = self.create_parts(name, &new, &mut created).await;
         if result.is_err() {
             for (shard, part) in created {
                 // The next start removes what can't be removed now, unless it is on another server.
                 match part {
-                    Shard::Here(_) => self.directory.delete_part(&database_name(name, &shard)).await.ok(),
+                    Shard::Here(_) => self.delete_shard_here(&database_name(name, &shard)).await.ok(),
                     Shard::There(remote) => remote.delete().await.ok(),
                 };
             }
@@ -273,8 +290,8 @@ impl VirtualDatabases {
         let grouping = new.grouping;
         blocking(move || Ok(VirtualDatabase::create(members, grouping)?)).await?;
         let remote = |(shard, part): &(String, Shard)| match part {
-            Shard::Here(_) => None,
-            Shard::There(remote) => Some((shard.clone(), remote.clone())),
+            Shard::There(remote) if part.server() != HERE => Some((shard.clone(), remote.clone())),
+            _ => None,
         };
         let remote: Vec<_> = created.iter().filter_map(remote).collect();
         let record = VirtualRecord::of(&self.directory, name);
@@ -341,7 +358,7 @@ impl VirtualDatabases {
         }
         self.slots.lock().remove(name);
         for shard in shards {
-            self.directory.delete_part(&shard).await?;
+            self.delete_shard_here(&shard).await?;
         }
         for shard in remote {
             if let Err(failure) = shard.delete().await {
@@ -351,6 +368,14 @@ impl VirtualDatabases {
         }
         let record = VirtualRecord::of(&self.directory, name);
         blocking(move || record.remove()).await
+    }
+
+    /// Deletes the database of a shard of this server, or of its cluster.
+    async fn delete_shard_here(&self, database: &str) -> Result<()> {
+        match self.servers.cluster() {
+            Some(cluster) => RemoteShard::new(cluster.clone(), database.to_owned()).delete().await,
+            None => self.directory.delete_part(database).await,
+        }
     }
 
     /// A virtual database that has shards on a server.
@@ -376,6 +401,7 @@ impl VirtualDatabases {
                 servers: self.servers.clone(),
                 fence: Arc::default(),
                 opened: RwLock::default(),
+                record: Mutex::new(VirtualRecord::of(&self.directory, name)),
                 changing: Arc::default(),
                 mover: Mutex::default(),
                 stopping: self.stopping.clone(),
@@ -427,13 +453,29 @@ async fn create_shard(
     server: &str,
 ) -> Result<Shard> {
     let database = database_name(name, shard);
-    if server == HERE {
-        directory.create_with(&database, of_kind(DatabaseKind::Shard(name.to_owned()))).await?;
-        return Ok(Shard::Here(directory.open_part(&database).await?));
+    if server != HERE {
+        let remote = RemoteShard::new(servers.get(server)?, database);
+        remote.create(name).await?;
+        return Ok(Shard::There(Arc::new(remote)));
     }
-    let remote = RemoteShard::new(servers.get(server)?, database);
-    remote.create(name).await?;
-    Ok(Shard::There(Arc::new(remote)))
+    let kind = match servers.cluster() {
+        Some(_) => DatabaseKind::ClusterShard(name.to_owned()),
+        None => DatabaseKind::Shard(name.to_owned()),
+    };
+    directory.create_with(&database, of_kind(kind)).await?;
+    let shard = open_shard_here(directory, servers, &database).await?;
+    if let Shard::There(remote) = &shard {
+        remote.mark(&WholeDatabase::new(name, Arc::default(), Vec::new())).await?;
+    }
+    Ok(shard)
+}
+
+/// A shard of this server, or of its cluster: there, it is used as one of another server, whichever has it.
+async fn open_shard_here(directory: &Arc<Directory>, servers: &OtherServers, database: &str) -> Result<Shard> {
+    match servers.cluster() {
+        Some(cluster) => Ok(Shard::There(Arc::new(RemoteShard::new(cluster.clone(), database.to_owned())))),
+        None => Ok(Shard::Here(directory.open_part(database).await?)),
+    }
 }
 
 fn of_kind(kind: DatabaseKind) -> NewDatabase {
@@ -462,13 +504,14 @@ impl VirtualSlot {
             return Ok(open.clone());
         }
         let own = self.directory.open_part(&self.name).await?;
+        let (directory, name) = (self.directory.clone(), self.name.clone());
         let (record, servers) = (self.record(), self.servers.clone());
         let (remote, replicas) = blocking(move || Ok((record.open(&servers)?, record.replicas()?))).await?;
         let mut shards: HashMap<_, _> = remote.into_iter().filter(|(name, _)| !replicas.contains(name)).collect();
         for database in self.directory.shards_of(&self.name) {
             let name = shard_name(&self.name, &database);
             if !replicas.contains(&name) {
-                shards.insert(name, Shard::Here(self.directory.open_part(&database).await?));
+                shards.insert(name, open_shard_here(&self.directory, &self.servers, &database).await?);
             }
         }
         if let Some(open) = current.as_ref().filter(|open| open.has(&own, &shards)) {
@@ -477,6 +520,7 @@ impl VirtualSlot {
         // Requests that use the former handles end first.
         let fence = timeout(REOPEN_WAIT, self.fence.clone().write_owned()).await;
         let _fence = fence.map_err(|_| Failure::unavailable("The database is being opened again.", REOPEN_WAIT))?;
+        *self.record.lock() = blocking(move || VirtualRecord::held(&directory, &name)).await?;
         self.remove_others(&mut shards).await?;
         let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
         let holder = Arc::new(self.record());
@@ -495,7 +539,7 @@ impl VirtualSlot {
     }
 
     fn record(&self) -> VirtualRecord {
-        VirtualRecord::of(&self.directory, &self.name)
+        self.record.lock().clone()
     }
 
     /// Removes databases that are no shards, because adding or removing one was interrupted.

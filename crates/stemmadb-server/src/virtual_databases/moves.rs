@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::remote::Shard;
 use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard};
+use crate::directory::Place;
 use crate::error::{Failure, Result};
 use crate::http::{blocking, server_runtime};
 use crate::servers::HERE;
@@ -287,9 +288,12 @@ impl VirtualDatabases {
         Ok(())
     }
 
-    /// Opens all virtual databases, which continues their moves.
+    /// Opens all virtual databases, which continues their moves; in a cluster, those that this server is to have.
     pub(crate) async fn continue_moves(&self) {
         for name in self.directory.virtual_names() {
+            if let Ok(Place::There(_)) = self.directory.place(&name, false, false).await {
+                continue;
+            }
             if let Err(failure) = self.open(&name).await {
                 tracing::warn!(target: "stemma::database", "opening the virtual database {name}: {failure}");
             }
@@ -393,6 +397,11 @@ impl VirtualSlot {
             let changing = self.changing.clone().lock_owned().await;
             if *self.stopping.borrow() || self.mover.lock().is_stopped {
                 return Err(Failure::internal("the server is stopping"));
+            }
+            if !open.own.is_owned() {
+                // The server of the cluster that has it now continues the move.
+                self.mover.lock().running = None;
+                return Ok(());
             }
             if !self.is_current(open) {
                 drop(moving);

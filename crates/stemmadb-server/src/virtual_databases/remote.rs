@@ -16,6 +16,7 @@ use stemmadb_http::library_error;
 use stemmadb_http::url::{encode_id, encode_segment};
 use tokio::sync::watch;
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use super::whole::DESIGNS;
 use super::{OpenVirtual, database_name};
@@ -25,6 +26,9 @@ use crate::error::{Failure, Result};
 use crate::http::{MemoryReservation, server_runtime};
 use crate::servers::{HERE, OtherServer, OtherServers};
 use crate::settings::SettingStore;
+
+/// The status with which a shard refuses a request that names another version of what it obeys.
+pub(crate) const OUTDATED: StatusCode = StatusCode::FAILED_DEPENDENCY;
 
 /// How long a server holds back an answer while nothing changes.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(25);
@@ -178,7 +182,7 @@ impl RemoteShard {
     ) -> Result<(StatusCode, Bytes)> {
         let asked = self.server.ask_with(headers, method, &self.path(rest), body, Some(reservation)).await;
         match asked {
-            Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => Err(self.outdated().await),
+            Err(failure) if failure.status() == OUTDATED => Err(self.outdated().await),
             asked => asked,
         }
     }
@@ -277,11 +281,15 @@ async fn next(server: &OtherServer, path: &str, since: Option<&str>) -> Result<S
 pub(super) struct VirtualRecord {
     directory: Arc<Directory>,
     name: String,
+    /// In a cluster, what only the server has stored that has the virtual database open.
+    holder: Option<Value>,
 }
 
 /// The kinds of the directory's records, by the name of the virtual database.
 const PLACEMENTS: &str = "placement";
 const LOCATIONS: &str = "shard_locations";
+/// In a cluster: which server has it open. A value that is new for each opening.
+const HOLDERS: &str = "shard_holder";
 
 /// The server and the database of a shard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -352,7 +360,19 @@ impl Locations {
 
 impl VirtualRecord {
     pub(super) fn of(directory: &Arc<Directory>, name: &str) -> Self {
-        VirtualRecord { directory: directory.clone(), name: name.to_owned() }
+        VirtualRecord { directory: directory.clone(), name: name.to_owned(), holder: None }
+    }
+
+    /// The record as the server changes it that opens the virtual database: in a cluster, a server that had it open
+    /// before can change nothing from now on. Blocks.
+    pub(super) fn held(directory: &Arc<Directory>, name: &str) -> Result<Self> {
+        let mut record = VirtualRecord::of(directory, name);
+        if directory.is_in_cluster() {
+            let holder = Uuid::new_v4().to_string();
+            directory.put_record(HOLDERS, name, &holder.as_str().into())?;
+            record.holder = Some(holder.into());
+        }
+        Ok(record)
     }
 
     /// Reads the record of a kind. Blocks.
@@ -362,8 +382,14 @@ impl VirtualRecord {
     }
 
     /// Stores the record of a kind. Blocks until it is flushed.
+    ///
+    /// # Errors
+    /// 503 if that fails, or another server of the cluster has opened the virtual database.
     pub(super) fn put(&self, kind: &str, record: &serde_json::Value) -> Result<()> {
-        self.directory.put_record(kind, &self.name, record)
+        match &self.holder {
+            Some(holder) => self.directory.put_record_as((HOLDERS, holder), kind, &self.name, record),
+            None => self.directory.put_record(kind, &self.name, record),
+        }
     }
 
     /// The shards on other servers. Blocks.
@@ -421,7 +447,8 @@ impl VirtualRecord {
 
     /// Removes the records. Blocks.
     pub(super) fn remove(&self) -> Result<()> {
-        [PLACEMENTS, LOCATIONS, DESIGNS].iter().try_for_each(|kind| self.directory.remove_record(kind, &self.name))
+        let kinds = [PLACEMENTS, LOCATIONS, DESIGNS, HOLDERS];
+        kinds.iter().try_for_each(|kind| self.directory.remove_record(kind, &self.name))
     }
 }
 

@@ -13,7 +13,7 @@ use stemmadb::replication::{BackgroundReplication, Replication, ReplicationState
 use tokio::sync::OwnedMutexGuard;
 
 use super::remote::{Locations, ReplicaLocation, Shard};
-use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard};
+use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard, open_shard_here};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::HERE;
@@ -290,7 +290,7 @@ impl VirtualSlot {
     /// Opens a replica, whose creation may have been interrupted.
     async fn open_replica(&self, name: &str, location: &ReplicaLocation) -> Result<Shard> {
         match location.server == HERE && self.directory.contains(&location.database) {
-            true => Ok(Shard::Here(self.directory.open_part(&location.database).await?)),
+            true => open_shard_here(&self.directory, &self.servers, &location.database).await,
             false => create_shard(&self.directory, &self.servers, &self.name, name, &location.server).await,
         }
     }

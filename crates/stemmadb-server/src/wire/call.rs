@@ -7,17 +7,17 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use stemmadb::past::At;
 use stemmadb::{Durability, Error, Object, Revision, Sequence, Snapshot, Value};
-use stemmadb_wire::{Encoding, FrameKind, Request, write_frame};
+use stemmadb_wire::{Encoding, FrameKind, Operation, Request, write_frame};
 
 use super::connection::Connection;
-use super::failure::Result;
+use super::failure::{Result, WireError};
 use super::rights::{self, RightsOf};
 use super::running::Running;
 use super::server::WireServer;
 use crate::accounts::{Identity, SessionCheck};
 use crate::auth::{Restriction, refused};
 use crate::design::WriteValidator;
-use crate::directory::ServedDatabase;
+use crate::directory::{Place, ServedDatabase};
 use crate::writes::WriteOptions;
 
 /// A request that is executed.
@@ -86,22 +86,43 @@ impl Call<'_> {
 
     /// Opens the database, after rights were checked.
     fn open_allowed(&self) -> Result<Arc<ServedDatabase>> {
-        let directory = &self.server.state.directory;
-        let served = self.server.wait(directory.open_database(self.request.database))?;
-        if directory.is_in_cluster() {
-            self.opened.set(served.clone()).ok();
+        let (directory, database) = (&self.server.state.directory, self.request.database);
+        if self.identity.user.is_cluster_server()
+            && let Some(shard) = self.server.wait(directory.open_cluster_shard(database))?
+        {
+            return Ok(shard);
         }
-        Ok(served)
+        Ok(self.server.wait(directory.open_database(database))?)
+    }
+
+    /// In a cluster: claims the database of the request, unless another server has it.
+    ///
+    /// # Errors
+    /// `Unavailable` with the URL of the server that has it; those of opening it.
+    pub(super) fn find_database(&self) -> Result<()> {
+        let (directory, database) = (&self.server.state.directory, self.request.database);
+        if !directory.is_in_cluster() || database.is_empty() {
+            return Ok(());
+        }
+        let creates = self.request.operation == Operation::CreateDatabase;
+        // The client remembers what it is told, and comes back if that server does not answer.
+        directory.forget_place(database);
+        match self.server.wait(directory.place(database, false, creates))? {
+            Place::Here(served) => served.into_iter().for_each(|served| drop(self.opened.set(served))),
+            Place::There(owner) => return Err(WireError::elsewhere(database, owner)),
+        }
+        Ok(())
     }
 
     /// Checks, after the request was executed, that its database still belongs to this server.
     ///
     /// # Errors
-    /// `Unavailable` if another server of the cluster has taken it over.
+    /// `Closed`, which clients answer by repeating reads and writes with keys, if another server of the cluster has
+    /// taken it over.
     pub(super) fn check_owned(&self) -> Result<()> {
         match self.opened.get().is_none_or(|served| served.is_owned()) {
             true => Ok(()),
-            false => Err(Error::unavailable("another server of the cluster has taken over the database").into()),
+            false => Err(Error::closed("another server of the cluster has taken over the database").into()),
         }
     }
 

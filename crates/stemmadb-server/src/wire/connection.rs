@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stemmadb::{Error, ErrorKind, Value};
 use stemmadb_wire::{
-    Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Operation, Request, SharedPolling, error_to_value,
-    write_frame,
+    Encoding, Frame, FrameBuffer, FrameKind, HELLO_BYTES_MAX, Operation, Request, SharedPolling, add_owner,
+    error_to_value, write_frame,
 };
 
 use super::call::Call;
@@ -169,7 +169,7 @@ impl Connection {
                 write_frame(&mut bytes, FrameKind::Welcome, 0, |out| welcome.write(out));
                 self.transport.write(&bytes).ok()
             }
-            Err(WireError(error)) => {
+            Err(WireError { error, .. }) => {
                 self.send_error(0, &error);
                 None
             }
@@ -393,13 +393,13 @@ impl Connection {
         // A client may use the id again once it has the last frame.
         self.running.lock().remove(&request.id);
         let is_stopping = server.is_stopping.load(Ordering::SeqCst);
-        let outcome = outcome.map_err(|WireError(error)| match error.kind() {
-            ErrorKind::Stopped if is_stopping => Error::closed("the server is stopping"),
-            _ => error,
+        let outcome = outcome.map_err(|failure| match failure.error.kind() {
+            ErrorKind::Stopped if is_stopping => Error::closed("the server is stopping").into(),
+            _ => failure,
         });
         let (last_frame, error) = match outcome {
             Ok(last_frame) => (last_frame, None),
-            Err(error) => (self.error_frame(request.id, &error), Some(error)),
+            Err(WireError { error, owner }) => (self.error_frame(request.id, &error, owner.as_deref()), Some(error)),
         };
         (last_frame, FinishedOperation::note(server, operation.and_then(Result::ok), error, started))
     }
@@ -434,6 +434,7 @@ impl Connection {
         let arguments = request.arguments(self.encoding())?;
         let (id, opened) = (read.id, OnceCell::new());
         let call = Call { server, connection: self, running, request, arguments, identity, id, role, opened };
+        call.find_database()?;
         let reply = running.cancellation.during(|| operations::execute(&call))?;
         call.check_owned()?;
         Ok(reply)
@@ -469,15 +470,16 @@ impl Connection {
         })
     }
 
-    fn error_frame(&self, request: u32, error: &Error) -> Vec<u8> {
-        let value: Value = error_to_value(error);
+    fn error_frame(&self, request: u32, error: &Error, owner: Option<&str>) -> Vec<u8> {
+        let mut value: Value = error_to_value(error);
+        owner.into_iter().for_each(|owner| add_owner(&mut value, owner));
         let mut bytes = Vec::new();
         write_frame(&mut bytes, FrameKind::Error, request, |out| self.encoding().write(&value, out));
         bytes
     }
 
     fn send_error(&self, request: u32, error: &Error) {
-        self.send(&self.error_frame(request, error)).ok();
+        self.send(&self.error_frame(request, error, None)).ok();
     }
 
     /// Closes the connection once its current request is answered.

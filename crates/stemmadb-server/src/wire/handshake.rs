@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::failure::Result;
 use super::server::WireServer;
 use crate::accounts::Identity;
+use crate::auth::{SERVER_SEAL, SERVER_TOKEN};
 use crate::error::Failure;
 use crate::http::PeerAddress;
 
@@ -53,7 +54,10 @@ fn authenticate(server: &WireServer, connection: &Connection, credentials: &Cred
             let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
             (AUTHORIZATION, format!("Basic {encoded}"))
         }
-        Credentials::Token(token) => (AUTHORIZATION, format!("Bearer {token}")),
+        Credentials::Token(token) => match token.strip_prefix(SERVER_TOKEN) {
+            Some(seal) => (SERVER_SEAL, seal.to_owned()),
+            None => (AUTHORIZATION, format!("Bearer {token}")),
+        },
         Credentials::Session(cookie) => (COOKIE, format!("AuthSession={cookie}")),
     };
     let malformed = || Failure::unauthorized("The credentials are malformed.");

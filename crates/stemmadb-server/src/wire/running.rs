@@ -86,7 +86,7 @@ impl Running {
         let deadline = Instant::now() + timeout;
         let mut state = self.state.lock();
         loop {
-            self.refuse_if_cancelled().map_err(|error| error.0)?;
+            self.refuse_if_cancelled().map_err(|error| error.error)?;
             if let Some(chunk) = state.chunks.pop_front() {
                 return Ok(chunk);
             }

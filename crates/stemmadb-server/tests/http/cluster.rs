@@ -1,6 +1,7 @@
 //! Servers of a cluster: any of them answers every request, and databases move when servers come and go.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,10 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb::log_storage::ClusterStore;
 use stemmadb::testing::MemoryCluster;
+use stemmadb::{Patch, Sequence, field};
 use stemmadb_cassandra::{Cluster, ClusterOptions};
+use stemmadb_client::Client;
 
 use crate::client::{ADMIN, TestServer, cassandra, free_address, until_known, uuid};
-use crate::virtual_database::until;
+use crate::virtual_database::{compare_answers, create, numbered, start_move, until, until_moved, write, write_twins};
 
 const LEASE: Duration = Duration::from_millis(1500);
 
@@ -337,4 +340,122 @@ fn feeds_and_sockets_reach_the_owner() {
     );
     let answer = other.first_bytes(handshake.as_bytes(), b"\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+}
+
+/// The owners of the shards of `v`.
+fn shard_owners(server: &TestServer) -> Vec<String> {
+    let shards = server.get("/v/_shards").json();
+    let owner = |shard: &Value| shard["server"].as_str().unwrap().to_owned();
+    shards["shards"].as_array().unwrap_or_else(|| panic!("{shards}")).iter().map(owner).collect()
+}
+
+#[test]
+fn shards_are_on_all_servers_and_answer_as_one_database() {
+    let servers = Servers::start(3);
+    create(servers.get(0), "/v?shards=6");
+    write_twins(servers.get(1));
+    until("each server has two shards", || {
+        let owners = shard_owners(servers.get(2));
+        owners.iter().all(|owner| owners.iter().filter(|other| *other == owner).count() == 2)
+    });
+    for turn in 0..3 {
+        compare_answers(servers.get(turn));
+        match turn {
+            0 => start_move(servers.get(0), "v", &json!({"split": "shard-2"})),
+            1 => start_move(servers.get(0), "v", &json!({"merge": "shard-1", "into": "shard-4"})),
+            _ => {}
+        }
+        until_moved(servers.get(turn), "v");
+    }
+    assert_eq!(servers.get(0).get("/_all_dbs").json(), json!(["plain", "v"]));
+    for server in 0..3 {
+        let server = servers.get(server);
+        for path in ["/v%2Fshard-2", "/v%2Fshard-2/_all_docs", "/v%2Fshard-2/x"] {
+            let refused = server.get(path);
+            assert_eq!(refused.status, 403, "{refused:?}");
+        }
+        assert_eq!(server.ask_as(None, "GET", "/v%2Fshard-2/_all_docs", None).status, 401);
+        assert_eq!(server.delete("/v%2Fshard-2").status, 403);
+    }
+    assert_eq!(servers.get(0).put("/w?shards=2&replicas=1", &json!({})).status, 400);
+    assert_eq!(servers.get(1).delete("/v").status, 200);
+    until("the logs of the shards are deleted", || {
+        let logs = servers.cluster.logs();
+        logs.iter().all(|log| !log.starts_with("v/"))
+    });
+    assert_eq!(servers.get(2).get("/v").status, 404);
+    create(servers.get(2), "/v?shards=2");
+    assert_eq!(servers.get(0).get("/v").json()["doc_count"], 0);
+}
+
+#[test]
+fn shards_and_their_move_survive_the_server_of_the_virtual_database() {
+    let (cluster, mut members) = (MemoryCluster::new(LEASE), Vec::new());
+    let mut start = || {
+        let address = free_address();
+        let member = cluster.join(&format!("http://{address}"));
+        members.push(member.clone());
+        (TestServer::in_cluster(address, member.clone()), member as Arc<dyn ClusterStore>)
+    };
+    let started = (0..3).map(|_| start()).collect();
+    let servers = Servers { servers: started, cluster: TestCluster::Memory(cluster.clone()) };
+    until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
+    create(servers.get(0), "/v?shards=4");
+    write(servers.get(0), "v", &numbered(0..300));
+    let silent = servers.owner_of("v").unwrap();
+    let alive = [servers.get(silent + 1), servers.get(silent + 2)];
+    start_move(alive[0], "v", &json!({"split": "shard-3"}));
+    members[silent].fall_silent();
+    assert!(servers.get(silent).get("/v/_all_docs").status >= 500);
+    let written: Vec<String> = (0..20).map(|number| format!("after-{number}")).collect();
+    for (number, id) in written.iter().enumerate() {
+        let answer = alive[number % 2].put(&format!("/v/{id}"), &json!({}));
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    until_moved(alive[1], "v");
+    assert_eq!(shard_owners(alive[0]).len(), 5);
+    let listed = alive[1].get("/v/_all_docs").json();
+    assert_eq!(listed["rows"].as_array().unwrap().len(), 320, "{}", listed["total_rows"]);
+    assert!(servers.get(silent).put("/v/zombie", &json!({})).status >= 500);
+    assert_eq!(alive[0].get("/v/zombie").status, 404);
+}
+
+#[test]
+fn clients_of_the_wire_protocol_follow_databases() {
+    let mut servers = Servers::start(3);
+    for number in 0..6 {
+        servers.get(0).database(&format!("db{number}"), &[]);
+    }
+    let url = format!("http://admin:secret@{}", servers.get(0).address());
+    let client = Client::connect(&url).unwrap();
+    let databases: Vec<_> = (0..6).map(|number| client.database(&format!("db{number}"))).collect();
+    let mut feeds: Vec<_> = databases.iter().map(|database| database.subscribe(Sequence::ZERO)).collect();
+    for database in &databases {
+        let revision = database.insert("a", &json!({"n": 1})).unwrap();
+        for number in 0..20 {
+            database.upsert(&format!("b{number:03}"), &json!({"n": number})).unwrap();
+        }
+        assert_eq!(database.find(field("n").ge(10)).count().unwrap(), 10);
+        assert_eq!(database.find(field("n").ge(10)).documents().unwrap().len(), 10);
+        assert_eq!(database.get_many(["a", "b000", "none"]).unwrap().len(), 3);
+        assert_eq!(database.get_pipelined(["a", "b000", "none"]).unwrap().len(), 3);
+        assert_eq!(database.update_where(field("n").ge(15), &Patch::new().set("old", true)).unwrap(), 5);
+        let content = vec![7; 300_000];
+        database.files().attach("a", &revision, "f", "image/png", &content[..]).unwrap();
+        let mut read = Vec::new();
+        database.files().open("a", "f").unwrap().unwrap().read_to_end(&mut read).unwrap();
+        assert_eq!(read, content);
+    }
+    assert_eq!(client.create_database("made-by-wire").unwrap().insert("a", &json!({})).unwrap().generation(), 1);
+    client.delete_database("made-by-wire").unwrap();
+    // The server that has most of them leaves: its databases are on others then.
+    let counts: Vec<_> =
+        (1..3).map(|server| (0..6).filter(|n| servers.owner_of(&format!("db{n}")) == Some(server)).count()).collect();
+    drop(servers.servers.remove(if counts[0] >= counts[1] { 1 } else { 2 }));
+    for (database, feed) in databases.iter().zip(&mut feeds) {
+        database.insert("after", &json!({})).unwrap();
+        assert_eq!(database.find(field("n").ge(10)).count().unwrap(), 10);
+        let last = std::iter::from_fn(|| feed.next_within(Duration::from_secs(60)).unwrap());
+        assert!(last.into_iter().any(|change| change.id.as_str() == "after"), "{}", database.name());
+    }
 }

@@ -14,11 +14,11 @@ use stemmadb_http::url::encode_segment;
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::shard_call::{on_behalf, query_text};
-use crate::app::{Call, OUTDATED};
+use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::handlers::document::absolute_url;
 use crate::http::{Body, BodyTimeout, HttpResponse, relayed_answer, relayed_body};
-use crate::virtual_databases::{DesignWrite, EnteredVirtual, OpenVirtual, RemoteShard};
+use crate::virtual_databases::{DesignWrite, EnteredVirtual, OUTDATED, OpenVirtual, RemoteShard};
 
 /// The headers of a request that are passed on.
 const PASSED_ON: [HeaderName; 7] =

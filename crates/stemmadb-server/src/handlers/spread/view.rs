@@ -19,14 +19,14 @@ use stemmadb_federation::Grouping;
 use tokio::sync::mpsc;
 
 use super::shard_call::{ShardCall, on_behalf};
-use crate::app::{Call, Handler, OUTDATED};
+use crate::app::{Call, Handler};
 use crate::design::DesignView;
 use crate::error::{Failure, Result};
 use crate::handlers::row_parameters::{Precedence, RowParameters};
 use crate::handlers::view_query::ViewQuery;
 use crate::handlers::view_rows::print_group;
 use crate::http::{Body, BodyError, BodyTimeout, HttpResponse, Query, blocking, next_frame, server_runtime};
-use crate::virtual_databases::{EnteredVirtual, Shard};
+use crate::virtual_databases::{EnteredVirtual, OUTDATED, Shard};
 
 /// The rows whose documents are read together, and the groups that are reduced together.
 const BATCH_LEN: usize = 200;

@@ -14,7 +14,7 @@ use crate::writes::{EditError, EditOutcome, WriteOptions, apply_edits};
 
 impl From<EditError> for WireError {
     fn from(error: EditError) -> Self {
-        WireError(error.into())
+        Error::from(error).into()
     }
 }
 
@@ -126,7 +126,7 @@ fn results(outcomes: &[EditOutcome]) -> Value {
     let result = |outcome: &EditOutcome| match outcome {
         Ok(revision) => Value::from(revision.to_string()),
         Err(EditError::Library(error)) => error_to_value(error),
-        Err(EditError::Refused(failure)) => error_to_value(&WireError::from(failure.clone()).0),
+        Err(EditError::Refused(failure)) => error_to_value(&WireError::from(failure.clone()).error),
     };
     Value::Array(outcomes.iter().map(result).collect())
 }

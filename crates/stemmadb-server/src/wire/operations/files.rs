@@ -133,7 +133,7 @@ impl Upload<'_> {
         })?;
         let mut bytes = Vec::new();
         write_frame(&mut bytes, FrameKind::Credit, self.call.id, |out| out.extend_from_slice(&1u32.to_le_bytes()));
-        self.call.connection.send(&bytes).map_err(|error| error.0)
+        self.call.connection.send(&bytes).map_err(|error| error.error)
     }
 }
 

@@ -225,7 +225,7 @@ impl<'a> Step<'a> {
         rows_left: &mut u64,
     ) -> LibraryResult<Value> {
         let arguments = self.resolved(results)?;
-        let wire = |error: WireError| error.0;
+        let wire = |error: WireError| error.error;
         let document = |document: Option<Document>| match document {
             Some(document) => document_value(&document, &document.attachments()?).map_err(wire),
             None => Ok(Value::Null),
