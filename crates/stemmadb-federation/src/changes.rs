@@ -337,15 +337,20 @@ impl FederatedChangeRows {
         at.map_or(Sequence::ZERO, |at| self.begin[at])
     }
 
-    /// The number of further changes: exact for each member up to `count_max`, above that bounded by its sequences.
+    /// The number of further changes: exact for each embedded member up to `count_max`, above that and for remote ones
+    /// bounded by its sequences.
     pub(crate) fn pending(&self, count_max: u64) -> Result<u64> {
         let mut pending = 0;
         for (member, since) in self.federation.members.iter().zip(&self.sequences) {
-            if let AnyDatabase::Embedded(database) = &member.database {
-                let count = database.changes(*since).and_then(|changes| changes.count_up_to(count_max));
-                let count = count.map_err(|error| member.error(error))?;
-                pending += if count == count_max { database.sequence().get() - since.get() } else { count };
-            }
+            let newest = |sequence: Sequence| sequence.get().saturating_sub(since.get());
+            pending += match &member.database {
+                AnyDatabase::Embedded(database) => {
+                    let count = database.changes(*since).and_then(|changes| changes.count_up_to(count_max));
+                    let count = count.map_err(|error| member.error(error))?;
+                    if count == count_max { newest(database.sequence()) } else { count }
+                }
+                AnyDatabase::Remote(database) => newest(database.sequence().map_err(|error| member.error(error))?),
+            };
         }
         Ok(pending)
     }

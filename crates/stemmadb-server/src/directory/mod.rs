@@ -276,15 +276,17 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
-        Ok(self.open_own(name).await?.own_security())
+        let served = match self.open_cluster_shard(name).await? {
+            Some(shard) => shard,
+            None => self.open_own(name).await?,
+        };
+        Ok(served.own_security())
     }
 
     /// Opens a database, or a virtual database's own part.
     async fn open_own(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
         let slot = self.find(name).await?;
-        if !matches!(slot.entry.kind, DatabaseKind::ClusterShard(_)) {
-            slot.entry.check_is_no_shard()?;
-        }
+        slot.entry.check_is_no_shard()?;
         self.open_found(slot, Purpose::Any).await
     }
 

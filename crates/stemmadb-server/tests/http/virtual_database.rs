@@ -466,7 +466,8 @@ fn shards_split_and_merge_while_clients_write() {
                     let listed = server.get("/v/_all_docs?startkey=%22d%22&endkey=%22e%22");
                     assert_eq!(ids(&listed), (0..500).map(|n| format!("d{n:03}")).collect::<Vec<_>>());
                     let found = server.post("/v/_find", &json!({"selector": {"even": true}, "limit": 1000}));
-                    assert_eq!(found.json()["docs"].as_array().unwrap().len(), 250);
+                    let docs = found.json()["docs"].as_array().unwrap_or_else(|| panic!("{found:?}")).len();
+                    assert_eq!(docs, 250);
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             });
