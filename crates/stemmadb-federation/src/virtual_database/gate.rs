@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stemmadb::{DocumentId, Result};
 
 use super::holder::Holder;
@@ -14,9 +15,21 @@ use super::placement::Placement;
 use crate::member::OpenMember;
 use crate::view::Losers;
 
+/// The placement of a gate, which is held by nobody for long.
+#[derive(Clone, Debug)]
+pub(crate) struct ShownPlacement(Arc<Mutex<Arc<Placement>>>);
+
+impl ShownPlacement {
+    pub(crate) fn get(&self) -> Arc<Placement> {
+        self.0.lock().clone()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) placement: Arc<Placement>,
+    /// The placement for those who only want to know it: a move holds the gate while it waits for servers.
+    shown: ShownPlacement,
     /// The shards, in the order of the placement.
     pub(crate) members: Arc<[OpenMember]>,
     /// Keeps the placement besides the shards, and decides if it is given.
@@ -28,7 +41,20 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn new(placement: Placement, members: Vec<OpenMember>, holder: Option<Holder>) -> Self {
         let losers = Arc::new(vec![HashSet::new(); members.len()]);
-        Gate { placement: Arc::new(placement), members: members.into(), holder, losers }
+        let placement = Arc::new(placement);
+        let shown = ShownPlacement(Arc::new(Mutex::new(placement.clone())));
+        Gate { placement, shown, members: members.into(), holder, losers }
+    }
+
+    /// The placement, without the gate.
+    pub(crate) fn shown(&self) -> ShownPlacement {
+        self.shown.clone()
+    }
+
+    /// Replaces the placement.
+    pub(crate) fn place(&mut self, placement: Placement) {
+        self.placement = Arc::new(placement);
+        *self.shown.0.lock() = self.placement.clone();
     }
 
     /// The shard that has a document.
@@ -48,6 +74,8 @@ impl Gate {
 
     /// Replaces the shards. None has documents that it does not own.
     pub(crate) fn replace(&mut self, placement: Placement, members: Vec<OpenMember>) {
-        *self = Gate::new(placement, members, self.holder.take());
+        self.losers = Arc::new(vec![HashSet::new(); members.len()]);
+        self.members = members.into();
+        self.place(placement);
     }
 }

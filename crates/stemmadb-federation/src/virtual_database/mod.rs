@@ -22,6 +22,7 @@ use crate::find::{FederatedAggregation, FederatedFind};
 use crate::member::{Member, OpenMember};
 pub use changes::{VirtualChangeRows, VirtualChanges};
 pub(crate) use gate::Gate;
+use gate::ShownPlacement;
 use holder::Holder;
 pub use holder::PlacementStore;
 pub use moves::{MoveControl, MoveEstimate, MoveStep, ShardMove};
@@ -61,6 +62,7 @@ const KEY: &str = "placement";
 pub struct VirtualDatabase {
     federation: Federation,
     gate: Arc<RwLock<Gate>>,
+    placement: ShownPlacement,
     is_moving: Arc<AtomicBool>,
 }
 
@@ -175,35 +177,37 @@ impl VirtualDatabase {
     fn with(federation: Federation, placement: Placement, holder: Option<Holder>) -> Self {
         let member = |name: &String| federation.members.iter().find(|member| member.name == *name).cloned();
         let members: Vec<OpenMember> = placement.shards.iter().filter_map(member).collect();
-        let gate = Arc::new(RwLock::new(Gate::new(placement, members, holder)));
-        VirtualDatabase { federation: federation.gated(gate.clone()), gate, is_moving: Arc::default() }
+        let gate = Gate::new(placement, members, holder);
+        let (placement, gate) = (gate.shown(), Arc::new(RwLock::new(gate)));
+        VirtualDatabase { federation: federation.gated(gate.clone()), gate, placement, is_moving: Arc::default() }
     }
 
     /// The names of the shards, and how many of the 4,096 buckets each has.
     pub fn shards(&self) -> Vec<(String, usize)> {
-        let placement = &self.gate.read().placement;
+        let placement = self.placement.get();
         let count = |(at, name): (usize, &String)| (name.clone(), placement.buckets_of(at).len());
         placement.shards.iter().enumerate().map(count).collect()
     }
 
-    /// Which shard has which documents now.
+    /// Which shard has which documents now. Does not wait for a move that is about to change it.
     pub fn map(&self) -> ShardMap {
-        ShardMap(self.gate.read().placement.clone())
+        ShardMap(self.placement.get())
     }
 
     /// The version of the placement, which each change of it increases.
     pub fn epoch(&self) -> u64 {
-        self.gate.read().placement.epoch
+        self.placement.get().epoch
     }
 
     /// The bucket of a document, of 4,096.
     pub fn bucket(&self, id: &str) -> u16 {
-        self.gate.read().placement.bucket(id)
+        self.placement.get().bucket(id)
     }
 
     /// The name of the shard that has a document.
     pub fn shard_of(&self, id: &str) -> String {
-        self.gate.read().owner(id).name.clone()
+        let placement = self.placement.get();
+        placement.shards[placement.shard_of(id)].clone()
     }
 
     /// Runs an operation in the shard of a document.

@@ -229,7 +229,7 @@ impl VirtualDatabase {
         members[index] = member;
         decide(gate.holder.as_ref(), &members, Some(&name), &placement)?;
         // The documents that shards have without owning them stay the same.
-        gate.placement = Arc::new(placement);
+        gate.place(placement);
         gate.members = members.into();
         Ok(())
     }
@@ -347,7 +347,7 @@ impl VirtualDatabase {
             }
             let placement = gate.placement.next(|next| next.planned = Some(planned.clone()));
             decide(gate.holder.as_ref(), &gate.members, None, &placement)?;
-            gate.placement = Arc::new(placement);
+            gate.place(placement);
         }
         self.begin(planned)
     }
@@ -495,7 +495,7 @@ impl ShardMove {
             let mut gate = database.gate.write();
             let placement = gate.placement.next(|next| next.planned = Some(planned.clone()));
             decide(gate.holder.as_ref(), &gate.members, Some(&planned.to), &placement)?;
-            gate.placement = Arc::new(placement);
+            gate.place(placement);
         }
         // The copies are hidden from reads already if the target is read.
         drop(self);
