@@ -63,7 +63,7 @@ use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::virtual_databases::{EnteredVirtual, Shard, VirtualDatabases};
 use crate::wire::WireServer;
-use background::{divide_memory, keep_blocking_thread, reload_changed};
+use background::{divide_memory, keep_blocking_thread, reload_changed, tend_virtual_databases};
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
@@ -218,7 +218,11 @@ impl Server {
         })
         .await?;
         let virtual_databases = state.virtual_databases.clone();
-        tokio::spawn(async move { virtual_databases.continue_moves().await });
+        let tended = tend_virtual_databases(virtual_databases.clone(), stopped.clone());
+        tokio::spawn(async move {
+            virtual_databases.continue_moves().await;
+            tended.await;
+        });
         tokio::spawn(tend_cluster(state.directory.clone(), stopped.clone()));
         tokio::spawn(reload_changed(state.clone()));
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));

@@ -1,5 +1,6 @@
 //! Servers of a cluster whose databases are in Cassandra: killed, paused until others have taken over, and stopped,
-//! while clients write to all of them. The history of every document is linearizable.
+//! while clients write to all of them. The history of every document is linearizable, also in a virtual database with
+//! shards on all servers.
 //!
 //! Needs a command with the feature `cluster`, and a cluster: `STEMMA_CASSANDRA` names a node. Without, nothing runs.
 //! `STEMMA_CLUSTER_KILLS` sets how often a server is disturbed (default 4).
@@ -20,8 +21,9 @@ const CLIENTS: usize = 4;
 const LEASE: Duration = Duration::from_secs(2);
 /// How long clients wait: longer than it takes until another server has a database.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Each round has a new database after so many.
+/// There is a new database after so many rounds; every second one is virtual.
 const ROUNDS_PER_DATABASE: u64 = 10;
+const SHARDS: usize = 4;
 
 fn start(directory: &Path, node: &str, keyspace: &str) -> Server {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -48,12 +50,17 @@ fn documents_are_linearizable_when_servers_are_killed_and_paused() {
     servers.iter().for_each(|server| wait_until_known(server, SERVERS));
     let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
     let (mut totals, mut kinds) = (Totals::default(), [0; 3]);
-    for number in 0..env_u64("STEMMA_CLUSTER_KILLS", 4) {
-        if number % ROUNDS_PER_DATABASE == 0 {
+    let round_count = env_u64("STEMMA_CLUSTER_KILLS", 4);
+    let rounds_per_database = ROUNDS_PER_DATABASE.min(round_count.div_ceil(2));
+    for number in 0..round_count {
+        if number % rounds_per_database == 0 {
             let mut client = servers[0].client();
             let deleted = client.expect_response("DELETE", "/linear", None);
             assert!(matches!(deleted.status, 200 | 404), "{}", deleted.summary());
-            client.expect_success("PUT", "/linear", None);
+            match number / rounds_per_database % 2 {
+                0 => client.expect_success("PUT", "/linear", None),
+                _ => client.expect_success("PUT", &format!("/linear?shards={SHARDS}"), None),
+            };
         }
         let (disturbed, kind) = (random.below(SERVERS as u64) as usize, number as usize % 3);
         let (before, pause) = (random.milliseconds(300, 1500), random.milliseconds(1, 2000));
@@ -111,9 +118,9 @@ fn commands_of_the_guide_serve_a_cluster() {
     let Ok(node) = std::env::var("STEMMA_CASSANDRA") else { return };
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/scaling-out.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let section = page.split("## Serve a cluster").nth(1).unwrap().split("\n## ").next().unwrap();
-    let mut blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
-    let (mut starting, asking) = (blocks.next().unwrap(), blocks.next().unwrap());
+    let sections = page.split("## Serve a cluster").nth(1).unwrap().split("\n## Move ").next().unwrap();
+    let mut blocks = sections.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
+    let (mut starting, asking) = (blocks.next().unwrap(), blocks.collect::<Vec<_>>().concat());
     let build = starting.lines().next().unwrap().to_owned();
     assert!(build.starts_with("cargo build"), "{build}");
     starting = starting.replace(&build, "").replace("127.0.0.1:9042", &node);
@@ -136,5 +143,7 @@ fn commands_of_the_guide_serve_a_cluster() {
     let ran = Command::new("bash").args(["-c", &script]).current_dir(directory.path()).output().unwrap();
     let (output, errors) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{output}{errors}");
-    assert!(output.contains(r#""id":"lem-1961""#) && output.contains("all_nodes"), "{output}");
+    for expected in [r#""id":"lem-1961""#, "all_nodes", r#""total_rows":2"#, r#""name":"shard-6""#] {
+        assert!(output.contains(expected), "{expected}: {output}");
+    }
 }

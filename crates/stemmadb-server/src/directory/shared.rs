@@ -180,14 +180,17 @@ impl Directory {
         cluster.preferred_other(&entry.name, &all)
     }
 
-    /// The URL of the server that has the database `name`, or had when it was last asked for; none without a cluster.
-    /// Blocks.
+    /// The URL of the server that has the database `name`, or will have it when it is asked for; none without a
+    /// cluster. Blocks.
     ///
     /// # Errors
     /// 404 if there is no such database; 503 if the cluster does not answer.
     pub(crate) fn owner(&self, name: &str) -> Result<Option<String>> {
         let Some(cluster) = &self.cluster else { return Ok(None) };
-        cluster.store.owner(&self.slot(name)?.entry.log()).map_err(|error| unreachable_cluster(&error))
+        let slot = self.slot(name)?;
+        let owner = cluster.store.owner(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))?;
+        let next = || self.preferred_other(&slot.entry).unwrap_or_else(|| cluster.store.address().to_owned());
+        Ok(Some(owner.unwrap_or_else(next)))
     }
 
     /// The URL of this server, if it is in a cluster.

@@ -38,7 +38,8 @@ pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
     let servers = call.query.text("servers").into_iter().flat_map(|names| names.split(','));
     let servers = servers.filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let replica_count = call.query.number("replicas")?.unwrap_or(0);
-    let new = NewVirtual { shard_count, grouping, servers, replica_count };
+    let shard_bytes_max = call.query.number("shard_bytes_max")?;
+    let new = NewVirtual { shard_count, grouping, servers, replica_count, shard_bytes_max };
     call.state.virtual_databases.create(call.parameter("db")?, new).await
 }
 
@@ -152,7 +153,8 @@ fn no_shards() -> Failure {
 pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
     let Some(entered) = &call.virtual_database else { return Err(no_shards()) };
     let open = entered.open.clone();
-    let moving = call.state.virtual_databases.move_status(call.parameter("db")?)?;
+    let (databases, name) = (&call.state.virtual_databases, call.parameter("db")?);
+    let (moving, shard_bytes_max) = (databases.move_status(name)?, databases.shard_bytes_max(name).await?);
     let directory = call.state.directory.clone();
     blocking(move || {
         let map = open.database.map();
@@ -169,7 +171,11 @@ pub(crate) async fn shards(call: Call) -> Result<HttpResponse> {
             json!({"name": name, "database": database, "server": server, "buckets": buckets, "replicas": replicas})
         };
         let shards: Vec<_> = open.database.shards().into_iter().map(shard).collect();
-        HttpResponse::ok(&json!({"shards": shards, "epoch": map.epoch(), "grouping": grouping, "move": moving}))
+        let mut answer = json!({"shards": shards, "epoch": map.epoch(), "grouping": grouping, "move": moving});
+        if let Some(bytes) = shard_bytes_max {
+            answer["shard_bytes_max"] = json!(bytes);
+        }
+        HttpResponse::ok(&answer)
     })
     .await
 }
@@ -188,6 +194,18 @@ pub(crate) async fn start_move(mut call: Call) -> Result<HttpResponse> {
     }
     let body = call.json().await?;
     let (databases, name) = (&call.state.virtual_databases, call.parameter("db")?);
+    if let Some(bytes) = body.get("shard_bytes_max") {
+        let invalid = || Failure::bad_request("the body is {\"shard_bytes_max\": NUMBER}, or null for never");
+        let bytes = match bytes {
+            Value::Null => None,
+            bytes => Some(bytes.as_u64().ok_or_else(invalid)?),
+        };
+        if body.as_object().is_some_and(|body| body.len() > 1) {
+            return Err(invalid());
+        }
+        databases.set_shard_bytes_max(name, bytes).await?;
+        return Ok(HttpResponse::done(StatusCode::ACCEPTED));
+    }
     if body.get("promote").is_some() || body.get("replicas").is_some() {
         return change_replicas(databases, name, &body).await;
     }

@@ -125,6 +125,7 @@ pub(super) const NEW_DATABASE: &[Parameter] = &[
     ),
     flag("adopt", "Take over a virtual database whose server is lost: the body has the databases of its `shards`."),
     number("replicas", "With `servers`: how many of the other servers have a replica of each shard."),
+    number("shard_bytes_max", "With `shards`: the bytes of documents above which a shard is split. Default: never."),
     text(
         "prefix",
         "With `shards`: the character that ends the prefix of an id; documents with one prefix stay together.",

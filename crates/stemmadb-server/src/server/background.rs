@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::app::ServerState;
 use crate::directory::Directory;
 use crate::http::blocking;
+use crate::virtual_databases::{TEND_INTERVAL, VirtualDatabases};
 
 /// The interval that keeps one thread of the blocking pool alive. Idle threads end after 10 seconds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
@@ -33,6 +34,13 @@ pub(super) async fn divide_memory(directory: Arc<Directory>, mut stopped: watch:
         })
         .await
         .ok();
+    }
+}
+
+/// Splits shards of virtual databases that are too large, and continues moves of other servers of the cluster.
+pub(super) async fn tend_virtual_databases(databases: Arc<VirtualDatabases>, mut stopped: watch::Receiver<bool>) {
+    while timeout(TEND_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        databases.tend().await;
     }
 }
 

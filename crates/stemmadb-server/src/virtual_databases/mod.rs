@@ -15,6 +15,7 @@ mod databases;
 mod moves;
 mod remote;
 mod replicas;
+mod split;
 mod whole;
 
 use std::collections::{BTreeMap, HashMap};
@@ -41,6 +42,8 @@ use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
 pub(crate) use replicas::PromoteRequest;
 use replicas::Replica;
+pub(crate) use split::TEND_INTERVAL;
+use split::check_shard_bytes_max;
 pub(crate) use whole::DesignWrite;
 use whole::SharedRules;
 
@@ -68,6 +71,8 @@ pub(crate) struct NewVirtual {
     pub(crate) servers: Vec<String>,
     /// How many replicas each shard has on others of these servers.
     pub(crate) replica_count: usize,
+    /// The live bytes above which a shard is split.
+    pub(crate) shard_bytes_max: Option<u64>,
 }
 
 /// A virtual database, which is opened on first use.
@@ -258,6 +263,7 @@ impl VirtualDatabases {
             let reason = "A cluster stores copies of each shard itself: leave `replicas` out, or name other `servers`";
             return Err(Failure::bad_request(reason));
         }
+        check_shard_bytes_max(new.shard_bytes_max)?;
         let _creating = self.creating.lock().await;
         self.directory.check_virtual_name(name)?;
         // An earlier creation or deletion was interrupted.
@@ -279,7 +285,7 @@ impl VirtualDatabases {
     }
 
     async fn create_parts(&self, name: &str, new: &NewVirtual, created: &mut Vec<(String, Shard)>) -> Result<()> {
-        let mut locations = Locations::default();
+        let mut locations = Locations { shard_bytes_max: new.shard_bytes_max, ..Locations::default() };
         locations.set_replicas(new.replica_count, new.servers.clone())?;
         for number in 1..=new.shard_count {
             let (shard, at) = (format!("shard-{number}"), (number - 1) % new.servers.len().max(1));

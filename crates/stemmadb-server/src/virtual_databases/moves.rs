@@ -116,7 +116,7 @@ impl Mover {
         }
     }
 
-    fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.is_active)
     }
 

@@ -327,8 +327,10 @@ pub(super) struct Locations {
     pub(super) servers: Vec<String>,
     /// By their names.
     pub(super) replicas: BTreeMap<String, ReplicaLocation>,
+    /// The live bytes above which a shard is split.
+    pub(super) shard_bytes_max: Option<u64>,
     /// The greatest number that a shard's name ever had: a name stands for one database in positions of feeds.
-    last_number: u64,
+    pub(super) last_number: u64,
 }
 
 impl Locations {

@@ -140,7 +140,7 @@ mod tests {
         let next = WriteKey { number: 6, ..keys[0] };
         assert_eq!(lanes.earlier_result(&database, &next).unwrap(), None);
         let previous = WriteKey { number: 4, ..keys[0] };
-        assert_eq!(lanes.earlier_result(&database, &previous).unwrap_err().0.kind(), stemmadb::ErrorKind::Invalid);
+        assert_eq!(lanes.earlier_result(&database, &previous).unwrap_err().error.kind(), stemmadb::ErrorKind::Invalid);
         assert_eq!(sweep(&database, now_seconds()).unwrap(), 0);
         assert_eq!(sweep(&database, now_seconds() + KEPT_SECONDS + 60).unwrap(), 2);
         assert_eq!(lanes.earlier_result(&database, &keys[0]).unwrap(), None);

@@ -103,12 +103,12 @@ mod tests {
             [(long + 1, "shop", Some("ada")), (long, "other", Some("ada")), (long, "shop", None)]
         {
             let refused = snapshots.get(number, name, user).map(drop).unwrap_err();
-            assert_eq!(refused.0.kind(), ErrorKind::Stopped);
+            assert_eq!(refused.error.kind(), ErrorKind::Stopped);
         }
         let short = open(Duration::ZERO).unwrap();
         assert!(snapshots.get(short, "shop", Some("ada")).is_err());
         open(Duration::from_secs(3600)).unwrap();
-        assert_eq!(open(Duration::ZERO).unwrap_err().0.kind(), ErrorKind::Unavailable);
+        assert_eq!(open(Duration::ZERO).unwrap_err().error.kind(), ErrorKind::Unavailable);
         snapshots.close(long, None);
         assert!(snapshots.get(long, "shop", Some("ada")).is_ok());
         snapshots.close(long, Some("ada"));
