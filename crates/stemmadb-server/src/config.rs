@@ -312,6 +312,9 @@ impl Default for Limits {
 pub struct ClusterMember {
     /// Some nodes of the Cassandra or ScyllaDB cluster, each `host:port`. Empty: the server is in no cluster.
     pub nodes: Vec<String>,
+    /// How nodes are reached that know themselves by other addresses, for example behind NAT: each
+    /// `known:port=reached:port`.
+    pub translate: Vec<String>,
     /// The keyspace, which is created if it does not exist.
     pub keyspace: String,
     /// How many nodes have each row of a keyspace that is created.
@@ -330,6 +333,7 @@ impl Default for ClusterMember {
     fn default() -> Self {
         ClusterMember {
             nodes: Vec::new(),
+            translate: Vec::new(),
             keyspace: "stemma".to_owned(),
             replication: 3,
             address: None,
@@ -345,6 +349,7 @@ impl std::fmt::Debug for ClusterMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClusterMember")
             .field("nodes", &self.nodes)
+            .field("translate", &self.translate)
             .field("keyspace", &self.keyspace)
             .field("replication", &self.replication)
             .field("address", &self.address)

@@ -28,6 +28,14 @@ pub(super) fn join(config: &Config) -> Result<Option<Arc<dyn ClusterStore>>> {
     };
     let options = ClusterOptions::new(&member.nodes, &member.keyspace)
         .replication(u8::try_from(member.replication).unwrap_or(u8::MAX));
+    let options = member.translate.iter().try_fold(options, |options, pair| {
+        let parsed = pair.split_once('=').and_then(|(known, reached)| known.parse().ok().zip(reached.parse().ok()));
+        let invalid = || {
+            Failure::usage(format!("cluster.translate: {pair:?} is no pair of addresses"))
+                .with_hint("--cluster-translate 10.0.0.1:9042=203.0.113.5:9042")
+        };
+        parsed.map(|(known, reached)| options.translate(known, reached)).ok_or_else(invalid)
+    })?;
     let options = match &member.user {
         Some(user) => options.credentials(user, &member.password),
         None => options,

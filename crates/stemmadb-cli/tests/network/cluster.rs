@@ -1,13 +1,16 @@
-//! Servers of a cluster whose databases are in Cassandra: killed, paused until others have taken over, and stopped,
-//! while clients write to all of them. The history of every document is linearizable, also in a virtual database with
+//! Servers of a cluster whose databases are in Cassandra: killed, paused until others have taken over, stopped, and cut
+//! off from Cassandra, while clients write to all of them. The history of every document is linearizable, also in a virtual database with
 //! shards on all servers.
 //!
 //! Needs a command with the feature `cluster`, and a cluster: `STEMMA_CASSANDRA` names a node. Without, nothing runs.
 //! `STEMMA_CLUSTER_KILLS` sets how often a server is disturbed (default 4).
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -25,11 +28,75 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ROUNDS_PER_DATABASE: u64 = 10;
 const SHARDS: usize = 4;
 
-fn start(directory: &Path, node: &str, keyspace: &str) -> Server {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let lease = format!("{}ms", LEASE.as_millis());
-    let arguments = ["--cluster", node, "--cluster-keyspace", keyspace, "--cluster-lease", &lease];
-    Server::start_at(address, directory, &arguments)
+/// The way from one server to the nodes of Cassandra, which can be cut. Its connection for news of the nodes goes to the
+/// first one itself, because the driver expects all nodes at the port of that.
+struct Link {
+    node: String,
+    /// For each node, its own address and that of its proxy.
+    nodes: Vec<(SocketAddr, SocketAddr)>,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Link {
+    fn open(node: &str) -> Self {
+        let node: SocketAddr = node.parse().unwrap();
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let proxied = |last: u8| {
+            let known = SocketAddr::new([127, 0, 0, last].into(), node.port());
+            (known, pass_to(known, is_cut.clone()))
+        };
+        Link { node: node.to_string(), nodes: (1..=3).map(proxied).collect(), is_cut }
+    }
+
+    fn start(&self, directory: &Path, keyspace: &str) -> Server {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let lease = format!("{}ms", LEASE.as_millis());
+        let translated = self.nodes.iter().map(|(known, reached)| format!("{known}={reached}"));
+        let mut arguments = vec!["--cluster", &self.node, "--cluster-keyspace", keyspace, "--cluster-lease", &lease];
+        let translated: Vec<String> = translated.collect();
+        translated.iter().for_each(|pair| arguments.extend(["--cluster-translate", pair]));
+        Server::start_at(address, directory, &arguments)
+    }
+}
+
+/// Starts a proxy of a node. What is sent while it is cut is lost, and so are the connections afterwards.
+fn pass_to(node: SocketAddr, is_cut: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(node)) else { continue };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (from, to, is_cut) = (from.try_clone().unwrap(), to.try_clone().unwrap(), is_cut.clone());
+                std::thread::spawn(move || pass(&from, &to, &is_cut));
+            }
+        }
+    });
+    address
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream, is_cut: &AtomicBool) {
+    to.set_nodelay(true).ok();
+    from.set_read_timeout(Some(Duration::from_millis(100))).ok();
+    let (mut buffer, mut has_lost) = (vec![0; 64 * 1024], false);
+    loop {
+        has_lost |= is_cut.load(Ordering::SeqCst);
+        if has_lost && !is_cut.load(Ordering::SeqCst) {
+            break;
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) if !is_cut.load(Ordering::SeqCst) && !has_lost => {
+                if to.write_all(&buffer[..count]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            _ => {}
+        }
+    }
+    from.shutdown(Shutdown::Both).ok();
+    to.shutdown(Shutdown::Both).ok();
 }
 
 /// Waits until a server knows this many.
@@ -45,11 +112,12 @@ fn documents_are_linearizable_when_servers_are_killed_and_paused() {
     let Ok(node) = std::env::var("STEMMA_CASSANDRA") else { return };
     let mut random = Random::new(seed("cluster"));
     let (directory, keyspace) = (tempfile::tempdir().unwrap(), format!("stemma_{}", std::process::id()));
-    let start = |number: usize| start(&directory.path().join(number.to_string()), &node, &keyspace);
-    let mut servers: Vec<Server> = (0..SERVERS).map(start).collect();
+    let links: Vec<Link> = (0..SERVERS).map(|_| Link::open(&node)).collect();
+    let start = |(number, link): (usize, &Link)| link.start(&directory.path().join(number.to_string()), &keyspace);
+    let mut servers: Vec<Server> = links.iter().enumerate().map(start).collect();
     servers.iter().for_each(|server| wait_until_known(server, SERVERS));
     let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
-    let (mut totals, mut kinds) = (Totals::default(), [0; 3]);
+    let (mut totals, mut kinds) = (Totals::default(), [0; 4]);
     let round_count = env_u64("STEMMA_CLUSTER_KILLS", 4);
     let rounds_per_database = ROUNDS_PER_DATABASE.min(round_count.div_ceil(2));
     for number in 0..round_count {
@@ -62,10 +130,10 @@ fn documents_are_linearizable_when_servers_are_killed_and_paused() {
                 _ => client.expect_success("PUT", &format!("/linear?shards={SHARDS}"), None),
             };
         }
-        let (disturbed, kind) = (random.below(SERVERS as u64) as usize, number as usize % 3);
+        let (disturbed, kind) = (random.below(SERVERS as u64) as usize, number as usize % 4);
         let (before, pause) = (random.milliseconds(300, 1500), random.milliseconds(1, 2000));
         kinds[kind] += 1;
-        let server = &mut servers[disturbed];
+        let (server, link) = (&mut servers[disturbed], &links[disturbed]);
         let disturb = || {
             std::thread::sleep(before);
             match kind {
@@ -79,9 +147,14 @@ fn documents_are_linearizable_when_servers_are_killed_and_paused() {
                     std::thread::sleep(LEASE + pause);
                     server.signal("-CONT");
                 }
-                _ => {
+                2 => {
                     server.stop();
                     server.restart();
+                }
+                _ => {
+                    link.is_cut.store(true, Ordering::SeqCst);
+                    std::thread::sleep(LEASE + pause);
+                    link.is_cut.store(false, Ordering::SeqCst);
                 }
             }
             std::thread::sleep(before);
@@ -91,8 +164,9 @@ fn documents_are_linearizable_when_servers_are_killed_and_paused() {
         println!("round {number}: {} calls, {} with an unknown end", totals.calls, totals.unknown);
     }
     println!(
-        "cluster servers: {} killed, {} paused, {} stopped; {} calls, {} with an unknown end, {} histories: 0 refused",
-        kinds[0], kinds[1], kinds[2], totals.calls, totals.unknown, totals.histories
+        "cluster servers: {} killed, {} paused, {} stopped, {} cut off; {} calls, {} with an unknown end, \
+         {} histories: 0 refused",
+        kinds[0], kinds[1], kinds[2], kinds[3], totals.calls, totals.unknown, totals.histories
     );
     assert!(totals.calls > 100, "the clients made too few calls: {}", totals.calls);
     // Whichever server is left serves everything.

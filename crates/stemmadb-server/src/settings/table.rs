@@ -382,6 +382,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     list!("cluster.nodes" cluster.nodes,
         "Nodes of the Cassandra or ScyllaDB cluster that has the databases, host:port; needs the cargo feature cluster"
     ),
+    list!("cluster.translate" cluster.translate,
+        "How nodes are reached that know themselves by other addresses, each known:port=reached:port"
+    ),
     text!("cluster.keyspace" cluster.keyspace, "The keyspace; created if it does not exist"),
     setting!("cluster.replication" Count cluster.replication,
         "How many nodes have each row of a keyspace that is created"
