@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::{BATCH_COUNT, Bench, SEED, insert_edit};
 use crate::Result;
-use crate::harness::{Contender, Heading, Random, ResultRow, Samples, Stopwatch, Unit, alternate};
+use crate::harness::{Contender, Heading, Random, ResultRow, Samples, Stopwatch, Unit, alternate, process_kib};
 use crate::workload::{Corpus, OF_TEN, Records};
 
 const NODE_VARIABLE: &str = "STEMMA_CASSANDRA";
@@ -33,13 +33,19 @@ const EMBEDDED: &str = "embedded";
 const INSERT_TARGET: f64 = 5.0;
 const READ_TARGET: f64 = 1.0 / 1.2;
 
-/// Clients that write at the same time, and the most requests that the plain inserts have under way.
-const WRITER_COUNT: usize = 64;
+/// Clients that write at the same time, and how many databases share them.
+const WRITERS_AND_SHARDS: [(usize, usize); 5] = [(64, 1), (64, 2), (64, 4), (64, 8), (512, 1)];
+/// The most requests that the plain inserts have under way beside batches.
 const IN_FLIGHT_COUNT: usize = 256;
-/// How many databases share the writers.
-const SHARD_COUNTS: [usize; 4] = [1, 2, 4, 8];
+/// How many databases append at the same time, and how many are opened to see how much memory one takes.
+const APPENDING_COUNT: usize = 8;
+const OPEN_COUNT: usize = 50;
 /// How long a turn of inserts takes.
 const TURN: Duration = Duration::from_secs(3);
+/// Rows from which the report computes what many databases need.
+pub(crate) const APPENDS: &str = "appends of 8 databases at the same time";
+pub(crate) const MEMORY: &str = "memory of an open database";
+pub(crate) const TAKE_OVER: &str = "take over with nothing local";
 /// Reads by id for one sample.
 const GET_COUNT: usize = 1_000;
 
@@ -53,6 +59,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     single_inserts(bench, &cluster, &plain)?;
     many_writers(bench, &cluster, &plain)?;
     bulk_inserts(bench, &cluster, &plain)?;
+    appends(bench, &cluster)?;
+    memory(bench, &cluster)?;
     reads(bench, &cluster)
 }
 
@@ -164,19 +172,19 @@ fn single_inserts(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) ->
 /// Many writers, whose documents share appends, in one database and in several.
 fn many_writers(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) -> Result<()> {
     let corpus = Corpus::generate(Records::new(SEED), bench.scale.document_count);
-    for shard_count in SHARD_COUNTS {
-        let row = format!("insert, {WRITER_COUNT} writers, shards: {shard_count}");
+    for (writer_count, shard_count) in WRITERS_AND_SHARDS {
+        let row = format!("insert, {writer_count} writers, shards: {shard_count}");
         if !bench.is_selected(&row) {
             continue;
         }
         let open = |number| open(cluster, &bench.scratch.fresh_path(&format!("shard-{number}.stemma"))?);
         let databases = (0..shard_count).map(open).collect::<Result<Vec<_>>>()?;
-        let threads = WRITER_COUNT / shard_count;
+        let threads = writer_count / shard_count;
         let mut contenders = [
             Contender::new("stemma", |run, samples: &mut Samples| {
                 insert_for_a_turn(&databases, threads, &corpus, run, samples)
             }),
-            Contender::new(INSERTS, |run, samples: &mut Samples| plain.turn(&corpus, WRITER_COUNT, run, samples)),
+            Contender::new(INSERTS, |run, samples: &mut Samples| plain.turn(&corpus, writer_count, run, samples)),
         ];
         let samples = alternate(bench.scale.repetition_count, &mut contenders)?;
         drop(contenders);
@@ -185,6 +193,44 @@ fn many_writers(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) -> R
         bench.push(ResultRow::new(heading, &samples[0], &[(INSERTS, &samples[1])]))?;
     }
     Ok(())
+}
+
+/// How many appends the cluster takes: one document each, in several databases at the same time.
+fn appends(bench: &mut Bench, cluster: &Cluster) -> Result<()> {
+    if !bench.is_selected(APPENDS) {
+        return Ok(());
+    }
+    let corpus = Corpus::generate(Records::new(SEED), bench.scale.document_count);
+    let open = |number| open(cluster, &bench.scratch.fresh_path(&format!("appending-{number}.stemma"))?);
+    let databases = (0..APPENDING_COUNT).map(open).collect::<Result<Vec<_>>>()?;
+    let turn = |run, samples: &mut Samples| insert_for_a_turn(&databases, 1, &corpus, run, samples);
+    let samples = alternate(bench.scale.repetition_count, &mut [Contender::new("stemma", turn)])?;
+    let heading = heading(bench, APPENDS, Unit::PerSecond("appends/s"), Vec::new());
+    bench.push(ResultRow::new(heading, &samples[0], &[]))
+}
+
+/// The memory of an open database with a few documents.
+fn memory(bench: &mut Bench, cluster: &Cluster) -> Result<()> {
+    if !bench.is_selected(MEMORY) {
+        return Ok(());
+    }
+    let resident =
+        || process_kib(std::process::id(), "RssAnon").ok_or("the system does not say how much memory we use");
+    let mut samples = Samples::default();
+    for repetition in 0..bench.scale.repetition_count {
+        samples.begin_repetition();
+        let before = resident()?;
+        let open = |number| {
+            let name = format!("open-{repetition}-{number}.stemma");
+            let database = open(cluster, &bench.scratch.fresh_path(&name)?)?;
+            database.insert("a", &serde_json::json!({"number": number}))?;
+            Ok(database)
+        };
+        let databases = (0..OPEN_COUNT).map(open).collect::<Result<Vec<Database>>>()?;
+        samples.push(resident()?.saturating_sub(before) as f64 / databases.len() as f64);
+    }
+    let heading = Heading { documents: 1, ..heading(bench, MEMORY, Unit::Amount("KiB"), Vec::new()) };
+    bench.push(ResultRow::new(heading, &samples, &[]))
 }
 
 /// Batches of documents.
@@ -226,7 +272,7 @@ fn bulk_inserts(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) -> R
 
 /// Reads and queries, beside a database on the disk; and a take-over.
 fn reads(bench: &mut Bench, cluster: &Cluster) -> Result<()> {
-    let rows = ["get by id", "find one of ten", "take over with nothing local", "take over with an old directory"];
+    let rows = ["get by id", "find one of ten", TAKE_OVER, "take over with an old directory"];
     if !rows.iter().any(|row| bench.is_selected(row)) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ mod barrel_suite;
 mod batches;
 mod bulk_inserts;
 mod caches;
-mod cluster;
+pub(crate) mod cluster;
 pub(crate) mod commerce;
 mod compression;
 mod encodings;

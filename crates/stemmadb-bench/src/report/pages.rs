@@ -3,6 +3,7 @@
 //! A page shows every row's median and ratios, except where it says otherwise. Percentiles and spreads are in the full
 //! tables.
 
+use crate::experiments::cluster::{APPENDS, MEMORY, TAKE_OVER};
 use crate::experiments::commerce;
 use crate::harness::{PeerColumn, ResultRow, Results, SeriesLine, grouped, list, series};
 
@@ -18,8 +19,61 @@ pub(super) fn tables(experiment: &str, results: &Results) -> String {
         "caches" => caches(&rows),
         "growth" => growth(&rows),
         "commerce" => commerce(&rows),
+        "cluster" => format!("{}{}", list(&rows), needs(&rows).unwrap_or_default()),
         "http" => series(&by_number(&rows), &[("limit", &["bound"]), ("plain disk flush", &["disk-flush"])]),
         _ => list(&rows),
+    }
+}
+
+/// How many processors the nodes of the measured cluster had.
+const MEASURED_PROCESSORS: f64 = 2.0;
+/// The shards of the examples, and how many servers share them.
+const SHARD_COUNTS: [f64; 3] = [100.0, 1_000.0, 10_000.0];
+const SERVER_COUNT: f64 = 10.0;
+/// The bytes of a database in the catalog, about.
+const CATALOG_BYTES: f64 = 300.0;
+
+/// What clusters with many databases need, computed from what was measured with a few.
+fn needs(rows: &[&ResultRow]) -> Option<String> {
+    let figure = |name: &str| rows.iter().find(|row| row.row == name).map(|row| row.ours.p50);
+    let (appends, memory, take_over) = (figure(APPENDS)?, figure(MEMORY)?, figure(TAKE_OVER)?);
+    let line = |name: &str, value: &dyn Fn(f64) -> f64| {
+        let cells = SHARD_COUNTS.map(|count| shown(value(count)));
+        format!("| {name} | {} |\n", cells.join(" | "))
+    };
+    let of_processor = appends / MEASURED_PROCESSORS;
+    let lines = [
+        line("stored with three copies, TiB", &|count| 3.0 * count / 1_024.0),
+        line("processors of the nodes, one append a second and shard", &|count| count / of_processor),
+        line("memory of a server for open databases, GiB", &|count| count / SERVER_COUNT * memory / f64::from(1 << 20)),
+        line("until the shards of a lost server are taken over, s", &|count| {
+            let of_lost = count / SERVER_COUNT / (SERVER_COUNT - 1.0);
+            of_lost * take_over / 1_000.0
+        }),
+        line("catalog, which each server reads after a change, MiB", &|count| {
+            count * CATALOG_BYTES / f64::from(1 << 20)
+        }),
+    ];
+    Some(format!(
+        "\n## What many shards need\n\nComputed from the figures above, for shards of 1 GiB on {} servers. An append has \
+         one document or thousands;\nit costs the nodes a round of Paxos, of which a processor takes {} a second here. A \
+         shard is taken over in the time of the row above, one after the other by each of the other servers.\n\n\
+         | | 100 | 1,000 | 10,000 |\n|---|--:|--:|--:|\n{}\nThe processors of the nodes are the first limit: write in \
+         batches, or with many clients for each shard, so that an append has many documents. The second is the catalog, \
+         if databases come and go often: it is one partition, which every server reads whole.\n",
+        shown(SERVER_COUNT),
+        shown(of_processor),
+        lines.concat(),
+    ))
+}
+
+/// A figure with two significant digits below 100.
+fn shown(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => grouped(value.round() as u64),
+        value if value >= 10.0 => format!("{value:.0}"),
+        value if value >= 1.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
     }
 }
 

@@ -84,15 +84,14 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, is_cut: &AtomicBool) {
         if has_lost && !is_cut.load(Ordering::SeqCst) {
             break;
         }
-        match from.read(&mut buffer) {
+        let count = match from.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) if !is_cut.load(Ordering::SeqCst) && !has_lost => {
-                if to.write_all(&buffer[..count]).is_err() {
-                    break;
-                }
-            }
-            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
-            _ => {}
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => 0,
+            Err(_) => break,
+        };
+        if !has_lost && !is_cut.load(Ordering::SeqCst) && to.write_all(&buffer[..count]).is_err() {
+            break;
         }
     }
     from.shutdown(Shutdown::Both).ok();

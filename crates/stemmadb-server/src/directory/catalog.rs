@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use stemmadb::log_storage::ClusterStore;
@@ -173,6 +173,9 @@ impl CatalogEntry {
     }
 }
 
+/// When a request may be repeated whose database was removed before it was complete.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 const SERVER_RECORD: &str = "server";
 /// The prefixes of the ids of databases, and of what is being removed: directories, or logs of a cluster.
 const DATABASE_PREFIX: &str = "database:";
@@ -327,6 +330,27 @@ impl Catalog {
             Some(_) => format!("{REMOVAL_PREFIX}{}", entry.log()),
             None => format!("{REMOVAL_PREFIX}{}", entry.directory),
         }
+    }
+
+    /// Records that the log of a database, which is about to be filled, is to be removed unless the database is added.
+    pub(super) fn begin(&self, entry: &CatalogEntry) -> Result<()> {
+        let id = self.removal_id(entry);
+        self.store_of(&id).update(&|_| Ok(vec![(id.clone(), Some(Value::Object(Object::new())))]))
+    }
+
+    /// Adds a database that was begun.
+    ///
+    /// # Errors
+    /// 412 if there is one of its name; 503 if it took so long that its log was removed.
+    pub(super) fn add_begun(&self, entry: &CatalogEntry) -> Result<()> {
+        let (id, begun) = (database_id(&entry.name), self.removal_id(entry));
+        let record = Value::from_serialize(&entry.to_record()?)?;
+        self.store_of(&id).update(&|lookup| match (lookup(&id)?, lookup(&begun)?) {
+            (None, Some(_)) => Ok(vec![(id.clone(), Some(record.clone())), (begun.clone(), None)]),
+            (Some(known), _) if known == record => Ok(Vec::new()),
+            (Some(_), _) => Err(super::already_exists()),
+            (None, None) => Err(Failure::unavailable("The database took too long: repeat the request.", RETRY_AFTER)),
+        })
     }
 
     /// Whether a directory is recorded as being removed.

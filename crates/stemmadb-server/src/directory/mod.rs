@@ -362,14 +362,11 @@ impl Directory {
         }
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            if this.cluster.is_some() {
-                return Err(Failure::not_implemented(
-                    "A server of a cluster can't restore or branch a database: do it on a server without a cluster, \
-                     and replicate the result.",
-                ));
-            }
             let unfinished = this.unfinished()?;
             let filled = fill(unfinished.path())?;
+            if this.cluster.is_some() {
+                return this.add_filled(&name, new, unfinished.path()).map(|()| filled);
+            }
             let slot = this.add(&name, new)?;
             let moved = std::fs::rename(unfinished.path(), this.path.join(&slot.entry.directory))
                 .map_err(|error| io_failure("rename", unfinished.path(), &error));

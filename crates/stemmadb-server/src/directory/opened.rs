@@ -152,7 +152,7 @@ impl Directory {
         Ok(served)
     }
 
-    fn open_slot(
+    pub(super) fn open_slot(
         &self,
         slot: &DatabaseSlot,
         ownership: Option<Arc<dyn LogOwnership>>,

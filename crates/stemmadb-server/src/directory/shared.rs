@@ -14,15 +14,20 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
+use stemmadb::Database;
 use stemmadb::log_storage::{ClusterStore, LogClaim, LogOwnership, LogStorage};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::catalog::CatalogEntry;
+use super::file_name::unique_directory;
 use super::followed::Followed;
 use super::records::unreachable_cluster;
-use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, io_failure, is_listed, name as database_name, remove};
+use super::{
+    DatabaseSlot, Directory, NewDatabase, Purpose, ServedDatabase, already_exists, io_failure, is_listed,
+    name as database_name, remove,
+};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
@@ -329,6 +334,9 @@ impl Directory {
         self.refresh()?;
         for slot in std::mem::take(&mut *cluster.deleted.lock()) {
             self.close_slot(&slot);
+            if slot.place.is_claimed.load(Ordering::Acquire) {
+                cluster.give_up(&slot);
+            }
             remove(&self.location(&slot.entry)).ok();
         }
         self.complete_log_removals(cluster)?;
@@ -357,7 +365,40 @@ impl Directory {
         }
     }
 
-    /// Deletes the logs whose deletion another member has begun and not completed.
+    /// Adds a database to the cluster with the documents of one in this directory. It is in the catalog once it is
+    /// complete; what is left of one that is not is removed by any member. Blocks.
+    ///
+    /// # Errors
+    /// 412 if there is a database of the name; 503 if the cluster does not answer.
+    pub(super) fn add_filled(&self, name: &str, new: NewDatabase, directory: &Path) -> Result<()> {
+        let Some(cluster) = &self.cluster else { return Err(Failure::internal("there is no cluster")) };
+        self.refresh()?;
+        if self.contains(name) {
+            return Err(already_exists());
+        }
+        let entry = CatalogEntry::new(name, unique_directory(name));
+        let slot = DatabaseSlot::new(CatalogEntry { is_partitioned: new.is_partitioned, ..entry });
+        self.catalog.begin(&slot.entry)?;
+        let added = self.copy_to_cluster(cluster, &slot, directory).and_then(|()| self.catalog.add_begun(&slot.entry));
+        if added.is_err() {
+            // Otherwise, another look at the cluster removes it.
+            self.remove_files(&slot.entry).and_then(|()| self.catalog.removed(&slot.entry)).ok();
+        }
+        added?;
+        self.refresh()
+    }
+
+    fn copy_to_cluster(&self, cluster: &SharedDirectory, slot: &DatabaseSlot, directory: &Path) -> Result<()> {
+        let copy = Database::open_with(directory, self.options.clone())?;
+        let served = self.open_slot(slot, Some(cluster.claim(slot, None)?))?;
+        let copied = copy.replicate_to(served.database());
+        served.close();
+        copied?;
+        Ok(copy.close()?)
+    }
+
+    /// Deletes the logs whose deletion another member has begun and not completed. A log that a member has is being
+    /// filled.
     fn complete_log_removals(&self, cluster: &SharedDirectory) -> Result<()> {
         let recorded: HashSet<String> = self.catalog.removals()?.into_iter().collect();
         let due: Vec<String> = {
@@ -371,6 +412,9 @@ impl Directory {
             recorded.iter().filter(is_due).cloned().collect()
         };
         for log in due {
+            if cluster.store.owner(&log).map_err(|error| unreachable_cluster(&error))?.is_some() {
+                continue;
+            }
             cluster.remove_log(&log)?;
             self.catalog.completed(&log)?;
         }

@@ -322,6 +322,38 @@ fn directories_of_servers_can_be_lost() {
 }
 
 #[test]
+fn databases_are_branched_and_restored_in_a_cluster() {
+    let servers = Servers::start(2);
+    let docs: Vec<_> = (0..500).map(|n| json!({"_id": format!("d{n}"), "n": n})).collect();
+    servers.get(0).database("notes", &docs);
+    let revision = servers.get(0).get("/notes/d7").json()["_rev"].clone();
+    let branched = servers.get(1).post("/notes/_branch", &json!({"name": "trial"}));
+    assert_eq!(branched.status, 201, "{branched:?}");
+    assert_eq!(servers.get(1).post("/notes/_branch", &json!({"name": "trial"})).status, 412);
+    for server in 0..2 {
+        let server = servers.get(server);
+        assert_eq!(server.get("/trial").json()["doc_count"], 500);
+        assert_eq!(server.get("/trial/d7").json()["_rev"], revision);
+        assert_eq!(server.put(&format!("/trial/new-{}", server.address().port()), &json!({})).status, 201);
+    }
+    assert_eq!(servers.get(0).get("/notes").json()["doc_count"], 500);
+    assert_eq!(servers.cluster.logs().iter().filter(|log| log.starts_with("trial/")).count(), 1);
+    let owner = servers.get(servers.owner_of("notes").unwrap());
+    assert_eq!(owner.post("/notes/_backup", &json!({"target": "saved"})).status, 201);
+    // The backup is in the directory of one server.
+    let restored = (0..40).map(|number| {
+        let name = format!("again{number}");
+        (owner.post(&format!("/{name}/_restore"), &json!({"target": "saved"})).status, name)
+    });
+    let restored: Vec<_> = restored.filter(|(status, _)| *status == 201).map(|(_, name)| name).take(2).collect();
+    assert_eq!(restored.len(), 2);
+    for name in restored {
+        assert_eq!(servers.get(0).get(&format!("/{name}/d7")).json()["n"], 7);
+        assert_eq!(servers.get(1).get(&format!("/{name}")).json()["doc_count"], 500);
+    }
+}
+
+#[test]
 fn feeds_and_sockets_reach_the_owner() {
     let servers = Servers::start(2);
     servers.get(0).database("notes", &[json!({"_id": "a"})]);
