@@ -14,7 +14,9 @@ use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_client::Client;
 
 use crate::client::{ADMIN, TestServer, cassandra, free_address, until_known, uuid};
-use crate::virtual_database::{compare_answers, create, numbered, start_move, until, until_moved, write, write_twins};
+use crate::virtual_database::{
+    Ending, compare_answers, create, numbered, start_move, until, until_moved, write, write_twins,
+};
 
 const LEASE: Duration = Duration::from_millis(1500);
 
@@ -254,12 +256,14 @@ fn write_until(servers: &[&TestServer], database: &str, stop: &AtomicBool) -> Ve
 #[test]
 fn databases_move_without_a_failed_request_when_servers_come_and_go() {
     let mut servers = Servers::start(2);
-    for number in 0..8 {
+    // So many that each server is to have some, of which eight are written.
+    for number in 0..24 {
         servers.get(0).database(&format!("db{number}"), &[]);
     }
     let stop = AtomicBool::new(false);
     let (first, second) = (servers.servers.remove(0), servers.servers.remove(0));
     std::thread::scope(|scope| {
+        let _ending = Ending(&stop);
         let writers: Vec<_> = (0..8)
             .map(|number| {
                 let (stop, through) = (&stop, [&first.0, &second.0]);
@@ -269,8 +273,12 @@ fn databases_move_without_a_failed_request_when_servers_come_and_go() {
         let third = servers.cluster.start_server();
         let third_address = third.1.address().to_owned();
         let owned_by_third = || {
-            let owner = |number: usize| owner_of(&*first.1, &format!("db{number}"));
-            (0..8).filter(|number| owner(*number).as_ref() == Some(&third_address)).count()
+            let owner = |number: usize| {
+                let name = format!("db{number}");
+                assert_eq!(first.0.get(&format!("/{name}")).status, 200);
+                owner_of(&*first.1, &name)
+            };
+            (0..24).filter(|number| owner(*number).as_ref() == Some(&third_address)).count()
         };
         until("the new server owns databases", || owned_by_third() > 0);
         drop(third);
