@@ -338,9 +338,9 @@ fn databases_are_branched_and_restored_in_a_cluster() {
     let branched = servers.get(1).post("/notes/_branch", &json!({"name": "trial"}));
     assert_eq!(branched.status, 201, "{branched:?}");
     assert_eq!(servers.get(1).post("/notes/_branch", &json!({"name": "trial"})).status, 412);
-    for server in 0..2 {
-        let server = servers.get(server);
-        assert_eq!(server.get("/trial").json()["doc_count"], 500);
+    for number in 0..2 {
+        let server = servers.get(number);
+        assert_eq!(server.get("/trial").json()["doc_count"], 500 + number);
         assert_eq!(server.get("/trial/d7").json()["_rev"], revision);
         assert_eq!(server.put(&format!("/trial/new-{}", server.address().port()), &json!({})).status, 201);
     }
