@@ -55,12 +55,14 @@ fn needs(rows: &[&ResultRow]) -> Option<String> {
         }),
     ];
     Some(format!(
-        "\n## What many shards need\n\nComputed from the figures above, for shards of 1 GiB on {} servers. An append has \
-         one document or thousands;\nit costs the nodes a round of Paxos, of which a processor takes {} a second here. A \
-         shard is taken over in the time of the row above, one after the other by each of the other servers.\n\n\
-         | | 100 | 1,000 | 10,000 |\n|---|--:|--:|--:|\n{}\nThe processors of the nodes are the first limit: write in \
-         batches, or with many clients for each shard, so that an append has many documents. The second is the catalog, \
-         if databases come and go often: it is one partition, which every server reads whole.\n",
+        "\n## What many shards need\n\n\
+         Computed from the figures above, for shards of 1 GiB on {} servers. An append has one document or thousands; it\n\
+         costs the nodes a round of Paxos, of which a processor takes {} a second here. The other servers take over the\n\
+         shards of a lost one in turn, each in the time of the row above.\n\n\
+         | shards | 100 | 1,000 | 10,000 |\n|---|--:|--:|--:|\n{}\n\
+         The processors of the nodes limit first: write in batches, or with many clients for each shard, so that an\n\
+         append has many documents. The catalog is next, if databases come and go often: it is one partition, which\n\
+         every server reads whole.\n",
         shown(SERVER_COUNT),
         shown(of_processor),
         lines.concat(),

@@ -1,6 +1,6 @@
 //! Servers of a cluster whose databases are in Cassandra: killed, paused until others have taken over, stopped, and cut
-//! off from Cassandra, while clients write to all of them. The history of every document is linearizable, also in a virtual database with
-//! shards on all servers.
+//! off from Cassandra, while clients write to all of them. The history of every document is linearizable, also in a
+//! virtual database with shards on all servers.
 //!
 //! Needs a command with the feature `cluster`, and a cluster: `STEMMA_CASSANDRA` names a node. Without, nothing runs.
 //! `STEMMA_CLUSTER_KILLS` sets how often a server is disturbed (default 4).
@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ROUNDS_PER_DATABASE: u64 = 10;
 const SHARDS: usize = 4;
 
-/// The way from one server to the nodes of Cassandra, which can be cut. Its connection for news of the nodes goes to the
-/// first one itself, because the driver expects all nodes at the port of that.
+/// The way from one server to the nodes of Cassandra, which can be cut. Its connection for news of the nodes goes to
+/// the first one itself, because the driver expects all nodes at the port of that.
 struct Link {
     node: String,
     /// For each node, its own address and that of its proxy.
