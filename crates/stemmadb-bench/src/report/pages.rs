@@ -56,9 +56,9 @@ fn needs(rows: &[&ResultRow]) -> Option<String> {
     ];
     Some(format!(
         "\n## What many shards need\n\n\
-         Computed from the figures above, for shards of 1 GiB on {} servers. An append has one document or thousands; it\n\
-         costs the nodes a round of Paxos, of which a processor takes {} a second here. The other servers take over the\n\
-         shards of a lost one in turn, each in the time of the row above.\n\n\
+         Computed from the figures above, for shards of 1 GiB on {} servers. An append has one document or\n\
+         thousands; it costs the nodes a round of Paxos, of which a processor takes {} a second here. The other\n\
+         servers take over the shards of a lost one in turn, each in the time of the row above.\n\n\
          | shards | 100 | 1,000 | 10,000 |\n|---|--:|--:|--:|\n{}\n\
          The processors of the nodes limit first: write in batches, or with many clients for each shard, so that an\n\
          append has many documents. The catalog is next, if databases come and go often: it is one partition, which\n\
