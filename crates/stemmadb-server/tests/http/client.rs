@@ -83,7 +83,8 @@ impl TestServer {
     /// Starts a server at an address, as a member of a cluster.
     pub(crate) fn in_cluster(address: SocketAddr, member: Arc<dyn ClusterStore>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let config = Config { address, durability: Durability::Sync, ..Self::config(directory.path()) };
+        let backups = Some(directory.path().join("backups"));
+        let config = Config { address, backups, durability: Durability::Sync, ..Self::config(directory.path()) };
         Self::start(config, directory, Some(member))
     }
 
