@@ -155,11 +155,10 @@ impl SharedDirectory {
     }
 
     /// The member that should own the database `name`; none if that is this one. `all` are the databases that are
-    /// divided evenly among the members with it.
+    /// divided evenly among the members with it, if there are any.
     fn preferred_other(&self, name: &str, all: &[String]) -> Option<String> {
         let members = self.members.read();
-        let preferred = if all.is_empty() { preferred(&members, name) } else { preferred_of(&members, name, all) };
-        preferred.filter(|member| *member != self.store.address()).map(str::to_owned)
+        preferred_of(&members, name, all).filter(|member| *member != self.store.address()).map(str::to_owned)
     }
 
     fn look_interval(&self) -> Duration {

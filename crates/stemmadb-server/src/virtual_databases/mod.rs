@@ -510,7 +510,6 @@ impl VirtualSlot {
             return Ok(open.clone());
         }
         let own = self.directory.open_part(&self.name).await?;
-        let (directory, name) = (self.directory.clone(), self.name.clone());
         let (record, servers) = (self.record(), self.servers.clone());
         let (remote, replicas) = blocking(move || Ok((record.open(&servers)?, record.replicas()?))).await?;
         let mut shards: HashMap<_, _> = remote.into_iter().filter(|(name, _)| !replicas.contains(name)).collect();
@@ -526,6 +525,7 @@ impl VirtualSlot {
         // Requests that use the former handles end first.
         let fence = timeout(REOPEN_WAIT, self.fence.clone().write_owned()).await;
         let _fence = fence.map_err(|_| Failure::unavailable("The database is being opened again.", REOPEN_WAIT))?;
+        let (directory, name) = (self.directory.clone(), self.name.clone());
         *self.record.lock() = blocking(move || VirtualRecord::held(&directory, &name)).await?;
         self.remove_others(&mut shards).await?;
         let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();

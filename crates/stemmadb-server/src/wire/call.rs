@@ -105,7 +105,7 @@ impl Call<'_> {
             return Ok(());
         }
         let creates = self.request.operation == Operation::CreateDatabase;
-        // The client remembers what it is told, and comes back if that server does not answer.
+        // Clients keep an owner's URL, and ask this server again only after that owner has not answered.
         directory.forget_place(database);
         match self.server.wait(directory.place(database, false, creates))? {
             Place::Here(served) => served.into_iter().for_each(|served| drop(self.opened.set(served))),

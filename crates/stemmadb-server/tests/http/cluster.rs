@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stemmadb::log_storage::ClusterStore;
-use stemmadb::testing::MemoryCluster;
+use stemmadb::testing::{MemoryCluster, MemoryMember};
 use stemmadb::{Patch, Sequence, field};
 use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_client::Client;
@@ -68,6 +68,21 @@ impl Servers {
         let servers = Servers { servers: (0..count).map(|_| cluster.start_server()).collect(), cluster };
         until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
         servers
+    }
+
+    /// Servers whose members of a cluster in memory can fall silent.
+    fn start_in_memory(count: usize) -> (Self, Vec<Arc<MemoryMember>>) {
+        let (cluster, mut members) = (MemoryCluster::new(LEASE), Vec::new());
+        let mut start = |_| {
+            let address = free_address();
+            let member = cluster.join(&format!("http://{address}"));
+            members.push(member.clone());
+            (TestServer::in_cluster(address, member.clone()), member as Arc<dyn ClusterStore>)
+        };
+        let started = (0..count).map(&mut start).collect();
+        let servers = Servers { servers: started, cluster: TestCluster::Memory(cluster.clone()) };
+        until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
+        (servers, members)
     }
 
     fn get(&self, number: usize) -> &TestServer {
@@ -206,17 +221,7 @@ fn nobody_pretends_to_be_a_server() {
 
 #[test]
 fn databases_of_a_silent_server_go_to_others_and_lose_nothing() {
-    // Servers whose members of a cluster in memory can fall silent.
-    let (cluster, mut members) = (MemoryCluster::new(LEASE), Vec::new());
-    let mut start = || {
-        let address = free_address();
-        let member = cluster.join(&format!("http://{address}"));
-        members.push(member.clone());
-        (TestServer::in_cluster(address, member.clone()), member as Arc<dyn ClusterStore>)
-    };
-    let started = (0..3).map(|_| start()).collect();
-    let servers = Servers { servers: started, cluster: TestCluster::Memory(cluster.clone()) };
-    until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
+    let (servers, members) = Servers::start_in_memory(3);
     for number in 0..9 {
         servers.get(0).database(&format!("db{number}"), &[json!({"_id": "before"})]);
     }
@@ -443,18 +448,10 @@ fn shards_are_on_all_servers_and_answer_as_one_database() {
 
 #[test]
 fn shards_and_their_move_survive_the_server_of_the_virtual_database() {
-    let (cluster, mut members) = (MemoryCluster::new(LEASE), Vec::new());
-    let mut start = || {
-        let address = free_address();
-        let member = cluster.join(&format!("http://{address}"));
-        members.push(member.clone());
-        (TestServer::in_cluster(address, member.clone()), member as Arc<dyn ClusterStore>)
-    };
-    let started = (0..3).map(|_| start()).collect();
-    let servers = Servers { servers: started, cluster: TestCluster::Memory(cluster.clone()) };
-    until_known(&servers.servers.iter().map(|(server, _)| server).collect::<Vec<_>>());
+    let (servers, members) = Servers::start_in_memory(3);
     create(servers.get(0), "/v?shards=4");
     write(servers.get(0), "v", &numbered(0..300));
+    until("the shards are divided", || are_even(&shard_owners(servers.get(0)), 3));
     let silent = servers.owner_of("v").unwrap();
     let alive = [servers.get(silent + 1), servers.get(silent + 2)];
     start_move(alive[0], "v", &json!({"split": "shard-3"}));
