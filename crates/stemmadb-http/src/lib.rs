@@ -8,6 +8,7 @@
 //! options     construction of peers       peer       requests of the replication protocol
 //! url         URLs with credentials       network    connections over TCP and TLS
 //! runtime     waiting for futures         foundation errors, bodies, memory: shared with the server
+//! signature   signed requests
 //! ```
 
 mod changed;
@@ -20,6 +21,8 @@ mod peer;
 #[doc(hidden)]
 pub mod runtime;
 #[doc(hidden)]
+pub mod signature;
+#[doc(hidden)]
 pub mod url;
 mod verified_content;
 
@@ -29,3 +32,4 @@ pub use peer::HttpPeer;
 pub use peer::PeerLimits;
 #[doc(hidden)]
 pub use peer::library_error;
+pub use signature::SigningKey;

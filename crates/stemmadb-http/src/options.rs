@@ -1,7 +1,7 @@
 //! Options of a connection to a server, and the construction of peers.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stemmadb::{Error, Result};
@@ -12,6 +12,7 @@ use crate::foundation::MemoryBudget;
 use crate::network::https_client;
 use crate::peer::{HttpPeer, PeerLimits};
 use crate::runtime::BlockingRuntime;
+use crate::signature::SigningKey;
 use crate::url::{DatabaseUrl, basic};
 
 /// The most memory that responses take together, in bytes.
@@ -26,6 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct HttpOptions {
     headers: Vec<(String, String)>,
     certificates: Option<PathBuf>,
+    signing_key: Option<Arc<SigningKey>>,
     timeout: Duration,
 }
 
@@ -38,7 +40,7 @@ impl Default for HttpOptions {
 impl HttpOptions {
     /// Returns the default options.
     pub fn new() -> Self {
-        HttpOptions { headers: Vec::new(), certificates: None, timeout: TIMEOUT }
+        HttpOptions { headers: Vec::new(), certificates: None, signing_key: None, timeout: TIMEOUT }
     }
 
     /// Authenticates as a user of the server. Default: the credentials in the URL, if it has some.
@@ -67,6 +69,13 @@ impl HttpOptions {
     #[must_use]
     pub fn certificates(mut self, file: impl AsRef<Path>) -> Self {
         self.certificates = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// Signs each request with this key, which the server knows by a token with its public key.
+    #[must_use]
+    pub fn signed_by(mut self, key: SigningKey) -> Self {
+        self.signing_key = Some(Arc::new(key));
         self
     }
 
@@ -108,7 +117,9 @@ impl HttpPeer {
         };
         // Its sender is dropped, so it never becomes true.
         let cancelled = watch::channel(false).1;
-        Ok(HttpPeer::with_client(client, url, headers, BlockingRuntime::Threaded(runtime()?), limits, cancelled))
+        let peer =
+            HttpPeer::with_client(client, url, headers, BlockingRuntime::Threaded(runtime()?), limits, cancelled);
+        Ok(peer.signed_by(options.signing_key))
     }
 }
 

@@ -5,7 +5,7 @@ use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::body::Incoming as IncomingBody;
@@ -25,6 +25,7 @@ use crate::foundation::{
 };
 use crate::network::Network;
 use crate::runtime::BlockingRuntime;
+use crate::signature::{SigningKey, hashed};
 use crate::url::{encode_id, encode_segment};
 use crate::verified_content::{ExpectedContent, VerifiedContent};
 
@@ -73,6 +74,7 @@ pub struct HttpPeer<C = Network> {
     client: Client<C, Body>,
     url: String,
     headers: Vec<(String, String)>,
+    signing_key: Option<Arc<SigningKey>>,
     runtime: BlockingRuntime,
     pub(crate) limits: PeerLimits,
     /// Becomes true when the owner cancels all calls.
@@ -190,7 +192,15 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
         limits: PeerLimits,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        HttpPeer { client, url, headers, runtime, limits, cancelled, checkpoints: Mutex::default() }
+        let checkpoints = Mutex::default();
+        HttpPeer { client, url, headers, signing_key: None, runtime, limits, cancelled, checkpoints }
+    }
+
+    /// Signs each request with this key.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn signed_by(self, key: Option<Arc<SigningKey>>) -> Self {
+        HttpPeer { signing_key: key, ..self }
     }
 
     /// Runs a future to its end, or until it is cancelled.
@@ -227,7 +237,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
         if let Body::Chunks { length: Some(length), .. } = &body {
             request = request.header(CONTENT_LENGTH, *length);
         }
-        let request = request.body(body).map_err(unavailable)?;
+        let mut request = request.body(body).map_err(unavailable)?;
+        if let Some(key) = &self.signing_key {
+            request = signed(key, request).await?;
+        }
         let answered = tokio::time::timeout(timeout, self.client.request(request)).await;
         let answered = answered.map_err(|_| unavailable(format!("{} did not answer in time", self.url)))?;
         answered
@@ -462,6 +475,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
             client: self.client.clone(),
             url: self.url.clone(),
             headers: self.headers.clone(),
+            signing_key: self.signing_key.clone(),
             runtime: self.runtime.clone(),
             limits: self.limits.clone(),
             cancelled: self.cancelled.clone(),
@@ -543,6 +557,15 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
             }
         })
     }
+}
+
+/// Adds the signature of `key` to a request.
+async fn signed(key: &SigningKey, request: HttpRequest<Body>) -> stemmadb::Result<HttpRequest<Body>> {
+    let (mut parts, body) = request.into_parts();
+    let (hash, body) = hashed(body).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    key.sign(&mut parts, hash, now, &uuid::Uuid::new_v4().simple().to_string())?;
+    Ok(HttpRequest::from_parts(parts, body))
 }
 
 /// Sends all parts. Returns false if a file no longer exists at the source.
