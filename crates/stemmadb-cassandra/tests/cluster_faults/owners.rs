@@ -179,7 +179,7 @@ fn owners_that_are_killed_or_paused_lose_nothing() {
 /// The database that a reading child owns.
 const READER: &str = "STEMMA_CLUSTER_READER";
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(3);
 
 /// The child: reads a document of its database again and again, and prints what it found if the database was still its
 /// own afterwards.
@@ -229,9 +229,11 @@ fn paused_owner_answers_no_read_with_what_was_replaced() {
         let member = cluster.join("writer:1", LEASE).unwrap();
         let begun = Instant::now();
         let ownership = loop {
-            match member.claim(&name).unwrap() {
-                Claim::Owned(ownership) => break ownership,
-                Claim::Elsewhere(address) => assert_eq!(address, "reader:1"),
+            match member.claim(&name) {
+                Ok(Claim::Owned(ownership)) => break ownership,
+                Ok(Claim::Elsewhere(address)) => assert_eq!(address, "reader:1"),
+                // On a busy machine, its own lease may have ended.
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}"),
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "the database of a paused owner can't be claimed");
             std::thread::sleep(Duration::from_millis(20));
