@@ -8,9 +8,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use hyper::Uri;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Uri};
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -99,7 +99,11 @@ impl SigningKey {
     }
 
     /// Adds the headers of a signature to a request whose body has this hash. `created` is in seconds since 1970.
-    pub(crate) fn sign(&self, parts: &mut Parts, body: Option<ContentHash>, created: u64, nonce: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Invalid` if the URL has no host.
+    #[doc(hidden)]
+    pub fn sign(&self, parts: &mut Parts, body: Option<ContentHash>, created: u64, nonce: &str) -> Result<()> {
         let mut covered: Vec<&str> = COVERED.to_vec();
         if let Some(hash) = body {
             let digest = [(key("sha-256"), ListEntry::from(Item::new(hash.to_vec())))];
@@ -203,6 +207,12 @@ impl SentSignature {
             content,
             base: signature_base(input, parts).ok_or("the signature covers something that the request lacks")?,
         }))
+    }
+
+    /// A signature that no key has made.
+    pub fn for_tests(signature: Vec<u8>, created: i64) -> Self {
+        let (key_id, base) = (String::new(), String::new());
+        SentSignature { key_id, created, expires: None, signature, content: None, base }
     }
 
     /// Whether the key that the request names has signed it.
@@ -314,6 +324,8 @@ pub(crate) async fn hashed(body: Body) -> Result<(Option<ContentHash>, Body)> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::Method;
+
     use super::*;
 
     /// The private key of the test vectors of RFC 9421, B.1.4.

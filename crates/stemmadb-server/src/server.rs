@@ -51,7 +51,7 @@ use crate::http::{
     RewrittenRequest, blocking, segments,
 };
 use crate::outbound::OutboundClient;
-use crate::replicator::{ConflictRules, JOB_THREADS_MAX, JobContext, Jobs, Topologies, follow};
+use crate::replicator::{ConflictRules, JOB_THREADS_MAX, JobContext, Jobs, Topologies, follow, signing_key};
 use crate::routes::{RouteMatch, VirtualUse, as_of_all_shards, find, openapi, virtual_use};
 use crate::script::{Scripts, WorkerCommand};
 use crate::servers::OtherServers;
@@ -117,12 +117,13 @@ impl Server {
     ) -> Result<Self> {
         let certificates = if listens { Certificates::prepare(&mut config)? } else { None };
         let opened = config.clone();
-        let (directory, settings, authenticator, generated_password) = blocking(move || {
+        let (directory, settings, authenticator, generated_password, signing_key) = blocking(move || {
             let directory = Arc::new(Directory::open_in(&opened, cluster)?);
             directory.limit_open_files();
             let settings = Arc::new(RuntimeSettings::load(&opened, &*directory)?);
             let (authenticator, generated_password) = load_accounts(&settings, &directory)?;
-            Ok((directory, settings, authenticator, generated_password))
+            let signing_key = signing_key(&directory)?;
+            Ok((directory, settings, authenticator, generated_password, signing_key))
         })
         .await?;
         let outbound = Arc::new(OutboundClient::new(&config.replicator)?);
@@ -153,6 +154,7 @@ impl Server {
             memory: memory.clone(),
             body_bytes_max: config.limits.body_bytes,
             durability: config.durability,
+            signing_key: Arc::new(signing_key),
             server_seal: (SERVER_SEAL.to_string(), authenticator.server_seal()),
             retry_wait: config.replicator.retry_wait,
             retry_wait_max: config.replicator.retry_wait_max,
@@ -635,7 +637,10 @@ async fn handle_once(
         ("/_session", &Method::POST | &Method::DELETE) => Identity::anonymous(),
         _ => state.authenticator.authenticate(&state.directory, &parts).await?,
     };
-    let Identity { user, proof, scope, cookie } = identity;
+    let Identity { user, proof, scope, signed_content, cookie } = identity;
+    if let Some(hash) = signed_content {
+        body.require_hash(hash);
+    }
     record.user = user.name.clone();
     require_user(&config, &user, route.path)?;
     // Browsers send cookies, and passwords entered in their own dialog, with requests of any page.

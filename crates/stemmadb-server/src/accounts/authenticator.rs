@@ -1,4 +1,4 @@
-//! Authenticates requests: by password, session cookie, API token, JSON Web Token, or by a proxy.
+//! Authenticates requests: by password, session cookie, API token, JSON Web Token, signature, or by a proxy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::http::request::Parts;
+use sha2::{Digest, Sha256};
+use stemmadb_http::signature::SentSignature;
 use subtle::ConstantTimeEq;
 
 use super::administrators::Administrators;
@@ -19,7 +21,8 @@ use super::lockout::Lockout;
 use super::password_verifier::PasswordVerifier;
 use super::proxy;
 use super::roles::Roles;
-use super::token::{self, Tokens};
+use super::signatures::AcceptedSignatures;
+use super::token::{self, Token, Tokens};
 use super::users;
 use crate::auth::{ADMIN_ROLE, Credential, SERVER_SEAL, USERS_DATABASE, User};
 use crate::config::ProxySecret;
@@ -37,6 +40,7 @@ pub(crate) struct Authenticator {
     proxy_secret: Option<ProxySecret>,
     tokens: Tokens,
     roles: Roles,
+    signatures: AcceptedSignatures,
     /// The clock for the start and end of sessions.
     clock: MonotonicClock,
     settings: Arc<RuntimeSettings>,
@@ -74,6 +78,7 @@ impl Authenticator {
             jwt_keys: JwtKeys::new(&config.jwt_keys, config.clock.clone())?,
             tokens,
             roles,
+            signatures: AcceptedSignatures::default(),
             clock: MonotonicClock::new(config.clock.clone()),
             is_secure: config.is_encrypted(),
             settings,
@@ -102,7 +107,12 @@ impl Authenticator {
         if let Some(header) = parts.headers.get(&SERVER_SEAL) {
             return self.by_seal(directory, header.as_bytes());
         }
-        let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
+        let Some(header) = parts.headers.get(AUTHORIZATION) else {
+            return match SentSignature::parse(parts).map_err(|reason| Failure::unauthorized(format!("{reason}.")))? {
+                Some(sent) => self.by_signature(directory, &sent).await,
+                None => self.by_cookie(directory, parts).await,
+            };
+        };
         let text = header.to_str().map_err(|_| wrong_credentials())?;
         let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
         if scheme.eq_ignore_ascii_case("basic") {
@@ -139,7 +149,47 @@ impl Authenticator {
         if !text.starts_with(token::PREFIX) {
             return Ok(self.jwt_keys.user(text).map(|user| Identity::new(user, proof)));
         }
-        let Some(token) = self.tokens.verify(text) else { return Ok(None) };
+        match self.tokens.verify(text) {
+            Some(token) => self.identity_of(directory, &token, proof).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The identity of a signed request.
+    ///
+    /// # Errors
+    /// 401 if no token has the key, or the signature is not genuine, too old, or was used before.
+    async fn by_signature(&self, directory: &Arc<Directory>, sent: &SentSignature) -> Result<Identity> {
+        let unknown = || {
+            let reason = "No token has the key of the signature: an administrator registers it with `POST /_tokens` \
+                          and `public_key`.";
+            Failure::unauthorized(reason)
+        };
+        let identity = self.by_key(directory, &sent.key_id).await?.ok_or_else(unknown)?;
+        if !sent.is_genuine() {
+            return Err(Failure::unauthorized("The signature is not that of this request."));
+        }
+        self.signatures.accept(sent, self.clock.now())?;
+        // Without a digest, only an empty body was signed.
+        let content = sent.content.unwrap_or_else(|| Sha256::digest([]).into());
+        Ok(Identity { signed_content: Some(content), ..identity })
+    }
+
+    /// The identity of the token that has a public key. `None` if there is none, or it has expired.
+    async fn by_key(&self, directory: &Arc<Directory>, public_key: &str) -> Result<Option<Identity>> {
+        match self.tokens.with_public_key(public_key) {
+            Some(token) => self.identity_of(directory, &token, AuthProof::Key(public_key.to_owned())).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The identity of a token. `None` if it acts for a user who does not exist.
+    async fn identity_of(
+        &self,
+        directory: &Arc<Directory>,
+        token: &Token,
+        proof: AuthProof,
+    ) -> Result<Option<Identity>> {
         let user = match &token.user {
             None => token.as_user(),
             Some(name) => {
@@ -156,6 +206,7 @@ impl Authenticator {
             AuthProof::Nothing => Some(User::default()),
             AuthProof::Proxy(user) => Some(user.clone()),
             AuthProof::Token(text) => self.by_token(directory, text).await?.map(|identity| identity.user),
+            AuthProof::Key(key) => self.by_key(directory, key).await?.map(|identity| identity.user),
             AuthProof::Session(session) => self.session_user(directory, session).await?.map(|(user, _)| user),
             AuthProof::Password { name, fingerprint } => {
                 let known =

@@ -1,5 +1,7 @@
 //! The identity that a request was authenticated as, and the proof that it was authenticated by.
 
+use stemmadb_http::signature::ContentHash;
+
 use super::cookie::SessionCookie;
 use super::token::TokenScope;
 use crate::auth::User;
@@ -13,6 +15,8 @@ pub(crate) enum AuthProof {
     Proxy(User),
     /// An API token or a JSON Web Token, as it was sent.
     Token(String),
+    /// A signature by this public key, which a token has.
+    Key(String),
     /// A session cookie.
     Session(SessionCookie),
     /// Knowledge of the password of `name` that had this fingerprint.
@@ -25,6 +29,8 @@ pub(crate) struct Identity {
     pub(crate) proof: AuthProof,
     /// The restrictions of an API token.
     pub(crate) scope: Option<TokenScope>,
+    /// The hash of the body that was signed with the request.
+    pub(crate) signed_content: Option<ContentHash>,
     /// A new session cookie for the response, if the session must be renewed.
     pub(crate) cookie: Option<String>,
 }
@@ -37,6 +43,6 @@ impl Identity {
 
     /// An identity without restrictions and without a new cookie.
     pub(super) fn new(user: User, proof: AuthProof) -> Self {
-        Identity { user, proof, scope: None, cookie: None }
+        Identity { user, proof, scope: None, signed_content: None, cookie: None }
     }
 }

@@ -13,6 +13,7 @@ mod password_verifier;
 mod proxy;
 mod roles;
 mod session_check;
+mod signatures;
 mod token;
 mod users;
 

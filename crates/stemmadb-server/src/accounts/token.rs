@@ -3,7 +3,7 @@
 //!
 //! A token consists of `stemma_`, an id, `_`, and a secret. It acts for a user, with the roles that the user has at the
 //! time of a request, or for itself, with its own roles. It may expire, and may be restricted to databases or to
-//! reading.
+//! reading. Instead of a secret it may have a public key: then it is used by signed requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stemmadb::Value;
+use stemmadb_http::signature::decode_public_key;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
@@ -77,6 +78,7 @@ pub(crate) struct TokenRequest {
     databases: Option<Vec<String>>,
     #[serde(default)]
     read_only: bool,
+    public_key: Option<String>,
 }
 
 /// A token as stored and listed; a listing omits the hash.
@@ -86,6 +88,9 @@ pub(crate) struct Token {
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
+    /// The key that signs requests, if it has no secret, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
     /// The user that it acts for.
     pub(super) user: Option<String>,
     /// Its own roles, if it does not act for a user.
@@ -148,19 +153,30 @@ impl Tokens {
         let token = self.0.read().get(id).cloned()?;
         let stored = from_hex(token.hash.as_deref()?)?;
         let is_match = bool::from(Sha256::digest(secret.as_bytes()).as_slice().ct_eq(&stored));
-        let is_expired = token.expires.is_some_and(|end| end <= now);
-        (is_match && !is_expired).then_some(token)
+        (is_match && !token.is_expired(now)).then_some(token)
     }
 
-    /// Creates a token. Returns it as listed, and its text. Blocks.
+    /// The token that has this public key. `None` if there is none, or it has expired.
+    pub(super) fn with_public_key(&self, key: &str) -> Option<Arc<Token>> {
+        let tokens = self.0.read();
+        let token = tokens.values().find(|token| token.public_key.as_deref() == Some(key))?;
+        (!token.is_expired(now())).then(|| token.clone())
+    }
+
+    /// Creates a token. Returns it as listed, and its text, if it has no public key. Blocks.
     ///
     /// # Errors
-    /// 400 if the request is invalid, 409 if there is a token of this name.
-    pub(crate) fn create(&self, directory: &Directory, request: TokenRequest) -> Result<(Token, String)> {
+    /// 400 if the request is invalid, 409 if there is a token of this name or with this public key.
+    pub(crate) fn create(&self, directory: &Directory, request: TokenRequest) -> Result<(Token, Option<String>)> {
         check(&request)?;
         let mut tokens = self.0.write();
         if tokens.values().any(|token| token.name == request.name) {
             let reason = "There is a token of this name: revoke it first.";
+            return Err(Failure::new(hyper::StatusCode::CONFLICT, "conflict", reason));
+        }
+        let is_other = |key: &String| tokens.values().find(|token| token.public_key.as_ref() == Some(key));
+        if let Some(other) = request.public_key.as_ref().and_then(is_other) {
+            let reason = format!("The token `{}` has this public key.", other.name);
             return Err(Failure::new(hyper::StatusCode::CONFLICT, "conflict", reason));
         }
         if tokens.len() >= TOKENS_MAX {
@@ -172,7 +188,8 @@ impl Tokens {
         let token = Token {
             name: request.name,
             id: id.clone(),
-            hash: Some(hash(&secret)),
+            hash: request.public_key.is_none().then(|| hash(&secret)),
+            public_key: request.public_key,
             user: request.user,
             roles: request.roles.unwrap_or_default(),
             created,
@@ -181,7 +198,8 @@ impl Tokens {
         };
         directory.put_record(KIND, &token.name, &serde_json::to_value(&token).map_err(serialization_failed)?)?;
         tokens.insert(id.clone(), Arc::new(token.clone()));
-        Ok((token.listed(), format!("{PREFIX}{id}_{secret}")))
+        let text = token.hash.is_some().then(|| format!("{PREFIX}{id}_{secret}"));
+        Ok((token.listed(), text))
     }
 
     /// Lists all tokens by name, without their hashes.
@@ -216,6 +234,9 @@ fn check(request: &TokenRequest) -> Result<()> {
     if !(1..=NAME_BYTES_MAX).contains(&request.name.len()) || !request.name.bytes().all(is_name) {
         return refuse(format!("`name` has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`"));
     }
+    if request.public_key.as_deref().is_some_and(|key| decode_public_key(key).is_none()) {
+        return refuse("`public_key` is an Ed25519 key, 32 bytes in base64".to_owned());
+    }
     match (&request.user, &request.roles) {
         (Some(_), Some(_)) => refuse("a token has the roles of its user: give `user` or `roles`".to_owned()),
         (None, None) => refuse("give `user`, whom the token stands for, or `roles`, which it has".to_owned()),
@@ -234,6 +255,10 @@ impl TokenRequest {
 }
 
 impl Token {
+    fn is_expired(&self, now: u64) -> bool {
+        self.expires.is_some_and(|end| end <= now)
+    }
+
     fn listed(&self) -> Token {
         Token { hash: None, ..self.clone() }
     }
@@ -274,7 +299,8 @@ mod tests {
         let scope = TokenScope { databases: None, read_only: false };
         let hash = Some(hash(&secret));
         let (name, id) = ("t".to_owned(), "1".repeat(32));
-        let token = Token { name, id: id.clone(), hash, user: None, roles: Vec::new(), created: 0, expires, scope };
+        let (public_key, user, roles) = (None, None, Vec::new());
+        let token = Token { name, id: id.clone(), hash, public_key, user, roles, created: 0, expires, scope };
         let text = format!("{PREFIX}{id}_{secret}");
         (Tokens(RwLock::new([(id, Arc::new(token))].into_iter().collect())), text)
     }

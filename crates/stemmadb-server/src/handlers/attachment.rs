@@ -225,6 +225,7 @@ async fn store_body(call: &mut Call, served: &Arc<ServedDatabase>) -> Result<Inc
     }
     drop(sender);
     let (blob, md5) = stored.await.map_err(|error| Failure::internal(error.to_string()))??;
+    body.finish(&mut timeouts).await?;
     Ok(IncomingContent::Stored { blob, md5 })
 }
 

@@ -199,7 +199,7 @@ pub(super) async fn read_related(
     drop(sender);
     let document = read.await.map_err(|error| Failure::internal(error.to_string()))??;
     // Discard data after the last part: the client may not read the response before it has sent everything.
-    while let Ok(Some(_)) = next_frame(&mut body, &mut timeouts).await {}
+    body.finish(&mut timeouts).await?;
     Ok(document)
 }
 

@@ -18,7 +18,16 @@ pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
     let request = TokenRequest::parse(call.json().await?)?;
     let state = call.state.clone();
     let (listed, text) = blocking(move || state.authenticator.tokens().create(&state.directory, request)).await?;
-    HttpResponse::json(StatusCode::CREATED, &json!({"ok": true, "token": text, "info": listed}))
+    let created = match text {
+        Some(text) => json!({"ok": true, "token": text, "info": listed}),
+        None => json!({"ok": true, "info": listed}),
+    };
+    HttpResponse::json(StatusCode::CREATED, &created)
+}
+
+/// `GET /_signing_key`
+pub(crate) async fn signing_key(call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&json!({"algorithm": "ed25519", "public_key": call.state.jobs.signing_key().public_key()}))
 }
 
 /// `DELETE /_tokens/{token}`

@@ -11,6 +11,9 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use stemmadb_http::foundation::{BodyTimeout, next_frame};
+use stemmadb_http::signature::ContentHash;
 use tokio::time::timeout;
 
 /// The unread bytes that are discarded before the response. The connection stays open if there are no more.
@@ -67,7 +70,15 @@ pub(crate) struct RequestBody {
     /// Content that replaces the client's, which was read before.
     replacement: Option<Bytes>,
     incoming: Option<ClientBody>,
+    /// What the body must be, until it was read.
+    signed: Option<SignedContent>,
     unread: Arc<UnreadBody>,
+}
+
+/// The hash that a body must have, and that of what was read.
+struct SignedContent {
+    expected: ContentHash,
+    read: Sha256,
 }
 
 /// The unread part of a body.
@@ -84,13 +95,47 @@ impl RequestBody {
             has_ended.store(true, Ordering::SeqCst);
         }
         let unread = Arc::new(UnreadBody { rest: Mutex::new(None), has_ended });
-        (RequestBody { replacement: None, incoming: Some(incoming), unread: unread.clone() }, unread)
+        (RequestBody { replacement: None, incoming: Some(incoming), signed: None, unread: unread.clone() }, unread)
     }
 
     /// A body with this content instead of the client's.
     pub(crate) fn replaced(content: Bytes) -> Self {
         let unread = Arc::new(UnreadBody { rest: Mutex::new(None), has_ended: Arc::default() });
-        RequestBody { replacement: Some(content).filter(|content| !content.is_empty()), incoming: None, unread }
+        let replacement = Some(content).filter(|content| !content.is_empty());
+        RequestBody { replacement, incoming: None, signed: None, unread }
+    }
+
+    /// Fails at the end of the body unless it has this hash. A replaced body was not signed, and is not checked.
+    pub(crate) fn require_hash(&mut self, expected: ContentHash) {
+        if self.incoming.is_some() && !self.is_end_stream() {
+            self.signed = Some(SignedContent { expected, read: Sha256::new() });
+        }
+    }
+
+    /// Reads and discards the rest. A body that must have a hash is thereby verified.
+    ///
+    /// # Errors
+    /// 400 if it must have a hash, and has another one or can't be read.
+    pub(crate) async fn finish(&mut self, timeouts: &mut BodyTimeout) -> crate::error::Result<()> {
+        loop {
+            match next_frame(self, timeouts).await {
+                Ok(Some(_)) => {}
+                Err(failure) if self.signed.is_some() => return Err(failure),
+                Ok(None) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Verifies a body that has ended.
+    fn verify(&mut self) -> Result<(), BodyError> {
+        match self.signed.take() {
+            Some(SignedContent { expected, read }) if expected != *read.clone().finalize() => {
+                // It stays unverified, however often it is read.
+                self.signed = Some(SignedContent { expected, read });
+                Err("its hash is not the one that was signed".into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -105,7 +150,9 @@ impl Body for RequestBody {
         if let Some(replacement) = self.replacement.take() {
             return Poll::Ready(Some(Ok(Frame::data(replacement))));
         }
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let Some(incoming) = &mut self.incoming else {
+            return Poll::Ready(self.verify().err().map(Err));
+        };
         let frame = Pin::new(&mut *incoming).poll_frame(context);
         let has_ended = matches!(frame, Poll::Ready(None)) || incoming.is_end_stream();
         if has_ended || matches!(frame, Poll::Ready(Some(Err(_)))) {
@@ -113,6 +160,14 @@ impl Body for RequestBody {
         }
         if has_ended {
             self.unread.has_ended.store(true, Ordering::SeqCst);
+        }
+        if let (Some(signed), Poll::Ready(Some(Ok(frame)))) = (&mut self.signed, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            signed.read.update(data);
+        }
+        if has_ended && let Err(error) = self.verify() {
+            return Poll::Ready(Some(Err(error)));
         }
         frame
     }

@@ -12,7 +12,7 @@ use stemmadb::replication::{Peer, RunningReplication};
 use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats, Sequence, Value};
 use stemmadb_http::runtime::BlockingRuntime;
 use stemmadb_http::url::encode_segment;
-use stemmadb_http::{HttpPeer, library_error};
+use stemmadb_http::{HttpPeer, SigningKey, library_error};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -145,6 +145,8 @@ pub(crate) struct JobContext {
     /// The largest JSON body, in bytes.
     pub(crate) body_bytes_max: usize,
     pub(crate) durability: Durability,
+    /// The key that signs requests to other servers, if a replication asks for it.
+    pub(crate) signing_key: Arc<SigningKey>,
     /// The header by which other servers of the cluster recognize this one.
     pub(crate) server_seal: (String, String),
     /// Permits for threads of jobs.
@@ -250,6 +252,11 @@ impl Jobs {
     /// Creates an empty set of jobs.
     pub(crate) fn new(context: JobContext) -> Self {
         Jobs { context: Arc::new(context), by_id: Mutex::default() }
+    }
+
+    /// The key that signs requests to other servers.
+    pub(crate) fn signing_key(&self) -> &SigningKey {
+        &self.context.signing_key
     }
 
     /// The conflict rules of the server's databases.
@@ -566,18 +573,19 @@ fn cluster_peer(
         return Ok(None);
     }
     let url = format!("{address}/{}", encode_segment(name));
-    let endpoint = Endpoint::Remote { url, headers: vec![context.server_seal.clone()] };
+    let endpoint = Endpoint::Remote { url, headers: vec![context.server_seal.clone()], is_signed: false };
     remote_peer(context, job, runtime, &endpoint).map(Some)
 }
 
 /// A database on another server as a peer.
 fn remote_peer(context: &JobContext, job: &Job, runtime: &Handle, endpoint: &Endpoint) -> stemmadb::Result<HttpPeer> {
-    let Endpoint::Remote { url, headers } = endpoint else {
+    let Endpoint::Remote { url, headers, is_signed } = endpoint else {
         return Err(stemmadb::Error::internal("a local database is no remote peer"));
     };
     let (client, runtime) = (context.outbound.client.clone(), BlockingRuntime::Threaded(runtime.clone()));
     let limits = peer_limits(context.body_bytes_max, context.memory.clone());
-    Ok(HttpPeer::with_client(client, url.clone(), headers.clone(), runtime, limits, job.cancelled.subscribe()))
+    let peer = HttpPeer::with_client(client, url.clone(), headers.clone(), runtime, limits, job.cancelled.subscribe());
+    Ok(peer.signed_by(is_signed.then(|| context.signing_key.clone())))
 }
 
 /// Opens one side of the replication. Blocks.

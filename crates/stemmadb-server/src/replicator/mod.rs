@@ -24,11 +24,12 @@ use hyper::Method;
 use stemmadb::Value;
 use stemmadb::replication::Peer;
 use stemmadb_http::runtime::BlockingRuntime;
-use stemmadb_http::{HttpPeer, PeerLimits};
+use stemmadb_http::{HttpPeer, PeerLimits, SigningKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::config::{Limits, Replicator};
+use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::MemoryBudget;
 use crate::outbound::OutboundClient;
@@ -73,7 +74,10 @@ pub fn request(
 
 fn remote(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<HttpPeer> {
     match Endpoint::parse(&Value::from(url), "database")? {
-        Endpoint::Remote { url, headers } => {
+        Endpoint::Remote { is_signed: true, .. } => {
+            Err(Failure::bad_request("only a server signs its requests with its own key"))
+        }
+        Endpoint::Remote { url, headers, .. } => {
             let outbound = OutboundClient::new(&Replicator::default())?;
             let limits = Limits::default();
             let memory = MemoryBudget::new(limits.bodies_bytes, limits.stall_timeout);
@@ -82,6 +86,14 @@ fn remote(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Resul
         }
         Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
     }
+}
+
+/// The key with which the server signs requests to other servers; created at the first start. Blocks.
+pub(crate) fn signing_key(directory: &Directory) -> Result<SigningKey> {
+    let create = || Ok(serde_json::json!({ "pem": SigningKey::generate()?.to_pem() }));
+    let (record, _) = directory.get_or_create_local("signing_key", create)?;
+    let pem = record.get("pem").and_then(Value::as_str).unwrap_or_default();
+    Ok(SigningKey::from_pem(pem)?)
 }
 
 /// The limits of responses of other servers.

@@ -33,6 +33,8 @@ pub(crate) enum Endpoint {
         url: String,
         /// The headers of each request, including credentials.
         headers: Vec<(String, String)>,
+        /// Whether each request is signed with the key of this server.
+        is_signed: bool,
     },
 }
 
@@ -66,18 +68,23 @@ impl Endpoint {
             return Ok(Endpoint::Local(text.to_owned()));
         }
         let DatabaseUrl { url, mut headers } = DatabaseUrl::parse(text).map_err(wrong)?;
+        let mut is_signed = false;
         if let Some(object) = object {
             let given = object.get("headers").and_then(Value::as_object).into_iter().flatten();
             headers.extend(
                 given.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))),
             );
+            is_signed = object.get("auth").and_then(|auth| auth.get("signature")?.as_bool()).unwrap_or(false);
             let auth = object.get("auth").and_then(|auth| auth.get("basic"));
             let text = |name: &str| auth.and_then(|auth| auth.get(name)).and_then(Value::as_str);
             if let (Some(name), Some(password)) = (text("username"), text("password")) {
                 headers.push(basic(&format!("{name}:{password}")));
             }
         }
-        Ok(Endpoint::Remote { url, headers })
+        if is_signed && headers.iter().any(|(name, _)| name == "authorization") {
+            return Err(wrong("has a password or token and is to be signed: one of both is enough"));
+        }
+        Ok(Endpoint::Remote { url, headers, is_signed })
     }
 }
 

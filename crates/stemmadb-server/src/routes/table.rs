@@ -150,6 +150,8 @@ fn token_routes() -> Vec<Endpoint> {
         route!(POST "/_tokens" ServerAdmin token::create,
             "Creates an API token; only this response contains its secret.",
             returns("NewToken").body("TokenRequest").status(201)),
+        route!(GET "/_signing_key" ServerAdmin token::signing_key,
+            "Returns the public key with which the server signs requests to other servers.", returns("SigningKey")),
         route!(GET "/_roles" ServerAdmin roles::list, "Lists the roles with statements.", returns("Roles")),
         route!(PUT "/_roles/{role}" ServerAdmin roles::put,
             "Sets what users and tokens with a role may do in databases of which they are no members.",

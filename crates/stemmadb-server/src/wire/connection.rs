@@ -454,7 +454,7 @@ impl Connection {
         let user = server.wait(state.authenticator.reverify(&state.directory, &identity.proof))?;
         let user = user.ok_or_else(|| Failure::unauthorized("The credentials are no longer valid."))?;
         let (proof, scope) = (identity.proof.clone(), identity.scope.clone());
-        let identity = Arc::new(Identity { user, proof, scope, cookie: None });
+        let identity = Arc::new(Identity { user, proof, scope, signed_content: None, cookie: None });
         *self.identity.lock() = Some((identity.clone(), Instant::now()));
         Ok(identity)
     }

@@ -43,6 +43,7 @@ mod replication;
 mod restricted_routes;
 mod revocation;
 mod roles;
+mod signed_requests;
 mod slow;
 mod smuggling;
 mod spread;
