@@ -5,7 +5,7 @@ use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming as IncomingBody;
@@ -25,7 +25,7 @@ use crate::foundation::{
 };
 use crate::network::Network;
 use crate::runtime::BlockingRuntime;
-use crate::signature::{SigningKey, hashed};
+use crate::signature::{SigningKey, signed};
 use crate::url::{encode_id, encode_segment};
 use crate::verified_content::{ExpectedContent, VerifiedContent};
 
@@ -192,8 +192,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
         limits: PeerLimits,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        let checkpoints = Mutex::default();
-        HttpPeer { client, url, headers, signing_key: None, runtime, limits, cancelled, checkpoints }
+        HttpPeer { client, url, headers, signing_key: None, runtime, limits, cancelled, checkpoints: Mutex::default() }
     }
 
     /// Signs each request with this key.
@@ -557,15 +556,6 @@ impl<C: Connect + Clone + Send + Sync + 'static> HttpPeer<C> {
             }
         })
     }
-}
-
-/// Adds the signature of `key` to a request.
-async fn signed(key: &SigningKey, request: HttpRequest<Body>) -> stemmadb::Result<HttpRequest<Body>> {
-    let (mut parts, body) = request.into_parts();
-    let (hash, body) = hashed(body).await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    key.sign(&mut parts, hash, now, &uuid::Uuid::new_v4().simple().to_string())?;
-    Ok(HttpRequest::from_parts(parts, body))
 }
 
 /// Sends all parts. Returns false if a file no longer exists at the source.

@@ -4,13 +4,14 @@
 //! its public key in base64.
 
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use hyper::Uri;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
+use hyper::{Request, Uri};
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -19,6 +20,7 @@ use sfv::{BareItem, Dictionary, FieldType, InnerList, Item, Key, ListEntry, Pars
 use sha2::{Digest, Sha256};
 use stemmadb::{Error, Result};
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use crate::foundation::Body;
 
@@ -287,8 +289,17 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     Some(named.strip_suffix(default_port).unwrap_or(named).to_ascii_lowercase())
 }
 
+/// Adds the signature of `key` to a request.
+pub(crate) async fn signed(key: &SigningKey, request: Request<Body>) -> Result<Request<Body>> {
+    let (mut parts, body) = request.into_parts();
+    let (hash, body) = hashed(body).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    key.sign(&mut parts, hash, now, &Uuid::new_v4().simple().to_string())?;
+    Ok(Request::from_parts(parts, body))
+}
+
 /// Hashes a body. A streamed one is read, and the body that is returned has the same bytes.
-pub(crate) async fn hashed(body: Body) -> Result<(Option<ContentHash>, Body)> {
+async fn hashed(body: Body) -> Result<(Option<ContentHash>, Body)> {
     match body {
         Body::Full(None) => Ok((None, Body::Full(None))),
         Body::Full(Some(bytes)) => Ok((Some(Sha256::digest(&bytes).into()), Body::Full(Some(bytes)))),
@@ -344,7 +355,10 @@ mod tests {
         parts.headers.insert("date", HeaderValue::from_static("Tue, 20 Apr 2021 02:07:55 GMT"));
         parts.headers.insert("content-type", HeaderValue::from_static("application/json"));
         parts.headers.insert("content-length", HeaderValue::from_static("18"));
-        let input = r#"("date" "@method" "@path" "@authority" "content-type" "content-length");created=1618884473;keyid="test-key-ed25519""#;
+        let input = concat!(
+            r#"("date" "@method" "@path" "@authority" "content-type" "content-length")"#,
+            r#";created=1618884473;keyid="test-key-ed25519""#
+        );
         let list: sfv::List = Parser::new(input).parse().unwrap();
         let [ListEntry::InnerList(list)] = &*list else { panic!("an inner list") };
         let base = signature_base(list, &parts).unwrap();
