@@ -321,8 +321,8 @@ async fn hashed(body: Body) -> Result<(Option<ContentHash>, Body)> {
                         chunk.truncate(count);
                         Bytes::from(chunk)
                     });
-                    let is_last = read.as_ref().map_or(true, Bytes::is_empty);
-                    if is_last && read.is_ok() || sender.blocking_send(read).is_err() || is_last {
+                    let (is_end, is_failed) = (read.as_ref().is_ok_and(Bytes::is_empty), read.is_err());
+                    if is_end || sender.blocking_send(read).is_err() || is_failed {
                         return;
                     }
                 }
@@ -391,7 +391,8 @@ mod tests {
         let sent = SentSignature::parse(&signed).unwrap().unwrap();
         assert!(sent.is_genuine());
         assert_eq!((sent.key_id, sent.created, sent.content), (key.public_key(), 1_618_884_473, Some(hash)));
-        let changes: [(&str, fn(&mut Parts)); 6] = [
+        type Change = fn(&mut Parts);
+        let changes: [(&str, Change); 6] = [
             ("method", |parts| parts.method = Method::PUT),
             ("path", |parts| parts.uri = "/dc/_bulk_docs?x=1".parse().unwrap()),
             ("query", |parts| parts.uri = "/db/_bulk_docs?x=2".parse().unwrap()),
