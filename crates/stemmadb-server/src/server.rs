@@ -324,7 +324,13 @@ impl Server {
     /// Shuts down: accepts no more requests, waits for running ones and for replications, for `limits.grace` in all,
     /// and closes the databases, which ends what still runs.
     pub async fn stop(self) {
-        let deadline = Instant::now() + self.state.config.limits.grace;
+        let grace = self.state.config.limits.grace;
+        let directory = self.state.directory.clone();
+        let left = blocking(move || Ok(directory.hand_over(Instant::now() + grace))).await;
+        if let Ok(Some(until_known)) = left {
+            tokio::time::sleep(until_known).await;
+        }
+        let deadline = Instant::now() + grace;
         self.stopping.send_replace(true);
         self.state.virtual_databases.stop();
         let (jobs, runtime) = (self.state.jobs.clone(), tokio::runtime::Handle::current());

@@ -53,8 +53,10 @@ pub(super) struct SharedDirectory {
     shown: Mutex<Option<Uuid>>,
     /// Notifies of new versions.
     changed: watch::Sender<()>,
-    /// The members that are alive, as last seen.
+    /// The members that are alive, as last seen. Without this one, if it is leaving.
     members: RwLock<Vec<String>>,
+    /// Whether this member takes no databases any more.
+    is_leaving: AtomicBool,
     /// The slots of databases that were deleted by other members, which may still be open.
     deleted: Mutex<Vec<Arc<DatabaseSlot>>>,
     /// The databases of other members that are read here.
@@ -95,6 +97,7 @@ impl SharedDirectory {
             changed: watch::channel(()).0,
             // A failure is repeated soon.
             members: RwLock::new(store.members().unwrap_or_else(|_| vec![store.address().to_owned()])),
+            is_leaving: AtomicBool::new(false),
             deleted: Mutex::default(),
             followed: Followed::default(),
             removals: Mutex::default(),
@@ -108,6 +111,9 @@ impl SharedDirectory {
     /// 421 if another member owns it, or should.
     pub(super) fn claim(&self, slot: &DatabaseSlot, preferred: Option<String>) -> Result<Arc<dyn LogOwnership>> {
         let name = &slot.entry.name;
+        if self.is_leaving.load(Ordering::Acquire) {
+            return Err(misdirected(name, &self.preferred_other(name, &[]).unwrap_or_default()));
+        }
         if let Some(other) = preferred {
             let owner = self.store.owner(&slot.entry.log()).map_err(|error| unreachable_cluster(&error))?;
             let other = owner.unwrap_or(other);
@@ -159,6 +165,19 @@ impl SharedDirectory {
     fn preferred_other(&self, name: &str, all: &[String]) -> Option<String> {
         let members = self.members.read();
         preferred_of(&members, name, all).filter(|member| *member != self.store.address()).map(str::to_owned)
+    }
+
+    /// Looks which members there are. Those that are gone have no databases any more.
+    fn look_at_members(&self, slots: &BTreeMap<String, Arc<DatabaseSlot>>) -> Result<()> {
+        let mut members = self.store.members().map_err(|error| unreachable_cluster(&error))?;
+        if self.is_leaving.load(Ordering::Acquire) {
+            members.retain(|member| *member != self.store.address());
+        }
+        for slot in slots.values() {
+            slot.place.elsewhere.lock().take_if(|owner| !members.contains(owner));
+        }
+        *self.members.write() = members;
+        Ok(())
     }
 
     fn look_interval(&self) -> Duration {
@@ -329,7 +348,7 @@ impl Directory {
     fn look_at_cluster(&self) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         self.close_lost();
-        *cluster.members.write() = cluster.store.members().map_err(|error| unreachable_cluster(&error))?;
+        cluster.look_at_members(&self.slots.read())?;
         self.refresh()?;
         for slot in std::mem::take(&mut *cluster.deleted.lock()) {
             self.close_slot(&slot);
@@ -339,7 +358,29 @@ impl Directory {
             remove(&self.location(&slot.entry)).ok();
         }
         self.complete_log_removals(cluster)?;
-        self.give_up_others(cluster)
+        self.give_up_others(cluster).map(drop)
+    }
+
+    /// Gives all databases to the other members, and leaves the cluster, so that nothing waits for a server that stops.
+    /// Its requests are passed on from then on. Returns how long it takes until all members know that; none if there
+    /// are no others. Blocks, at most until `deadline` and the requests of the last databases have ended.
+    pub(crate) fn hand_over(&self, deadline: Instant) -> Option<Duration> {
+        let cluster = self.cluster.as_ref()?;
+        let members = cluster.store.members().ok()?;
+        if members.iter().all(|member| member == cluster.store.address()) {
+            return None;
+        }
+        cluster.is_leaving.store(true, Ordering::Release);
+        // What can't be given up now, others take when this server has left.
+        let given_up = cluster.look_at_members(&self.slots.read()).and_then(|()| {
+            while Instant::now() < deadline && self.give_up_others(cluster)? > 0 {}
+            Ok(())
+        });
+        if let Err(failure) = given_up {
+            tracing::warn!(target: "stemma::database", "leaving the cluster: {}", failure.reason());
+        }
+        cluster.store.leave();
+        Some(2 * cluster.look_interval())
     }
 
     /// Closes the databases that another server may own by now.
@@ -357,11 +398,24 @@ impl Directory {
     }
 
     fn close_slot(&self, slot: &Arc<DatabaseSlot>) {
-        let closed = slot.opened.lock().take();
+        self.close_slot_unless(slot, |_| false);
+    }
+
+    /// Closes the database of a slot unless `is_used` says otherwise, while no request can begin to use it. Returns
+    /// whether it is closed.
+    fn close_slot_unless(&self, slot: &Arc<DatabaseSlot>, is_used: impl Fn(&Arc<ServedDatabase>) -> bool) -> bool {
+        let closed = {
+            let mut opened = slot.opened.lock();
+            if opened.as_ref().is_some_and(is_used) {
+                return false;
+            }
+            opened.take()
+        };
         self.open_slots.lock().retain(|open| !Arc::ptr_eq(open, slot));
         if let Some(served) = closed {
             served.close();
         }
+        true
     }
 
     /// Adds a database to the cluster with the documents of one in this directory. It is in the catalog once it is
@@ -420,29 +474,28 @@ impl Directory {
         Ok(())
     }
 
-    /// Gives up the databases that other members should own, once their requests have ended.
-    fn give_up_others(&self, cluster: &SharedDirectory) -> Result<()> {
+    /// Gives up some of the databases that other members should own, once their requests have ended. Returns how many.
+    fn give_up_others(&self, cluster: &SharedDirectory) -> Result<usize> {
         let claimed = |slot: &&Arc<DatabaseSlot>| slot.place.is_claimed.load(Ordering::Acquire);
         let claimed: Vec<_> = self.slots.read().values().filter(claimed).cloned().collect();
         let other_of = |slot: &DatabaseSlot| self.preferred_other(&slot.entry);
         let moving = claimed.into_iter().filter_map(|slot| Some((other_of(&slot)?, slot))).take(MOVES_PER_LOOK);
         let moving: Vec<_> = moving.collect();
-        let since = Instant::now();
+        let (count, since) = (moving.len(), Instant::now());
         moving.iter().for_each(|(_, slot)| slot.place.is_moving.store(true, Ordering::Release));
         for (other, slot) in moving {
-            while slot.opened.lock().as_ref().is_some_and(|served| Arc::strong_count(served) > 1)
-                && since.elapsed() < MOVING_GRACE
-            {
+            let is_used =
+                |served: &Arc<ServedDatabase>| Arc::strong_count(served) > 1 && since.elapsed() < MOVING_GRACE;
+            while !self.close_slot_unless(&slot, is_used) {
                 std::thread::sleep(MOVING_POLL);
             }
-            self.close_slot(&slot);
             let released = cluster.store.release(&slot.entry.log());
             slot.place.is_claimed.store(false, Ordering::Release);
             *slot.place.elsewhere.lock() = Some(other);
             slot.place.is_moving.store(false, Ordering::Release);
             released.map_err(|error| unreachable_cluster(&error))?;
         }
-        Ok(())
+        Ok(count)
     }
 }
 

@@ -105,9 +105,9 @@ impl RequestBody {
         RequestBody { replacement, incoming: None, signed: None, unread }
     }
 
-    /// Fails at the end of the body unless it has this hash. A replaced body was not signed, and is not checked.
+    /// Fails at the end of the body unless it has this hash.
     pub(crate) fn require_hash(&mut self, expected: ContentHash) {
-        if self.incoming.is_some() && !self.is_end_stream() {
+        if !self.is_end_stream() {
             self.signed = Some(SignedContent { expected, read: Sha256::new() });
         }
     }
@@ -148,7 +148,10 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(replacement) = self.replacement.take() {
-            return Poll::Ready(Some(Ok(Frame::data(replacement))));
+            if let Some(signed) = &mut self.signed {
+                signed.read.update(&replacement);
+            }
+            return Poll::Ready(Some(self.verify().map(|()| Frame::data(replacement))));
         }
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(self.verify().err().map(Err));
