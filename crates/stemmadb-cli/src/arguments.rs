@@ -11,6 +11,7 @@ mod mirror;
 mod replicate;
 mod salvage;
 mod serve;
+mod tiers;
 mod topology;
 mod update;
 mod view;
@@ -32,6 +33,7 @@ pub(crate) use mirror::Mirror;
 pub(crate) use replicate::Replicate;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::{Console, Serve};
+pub(crate) use tiers::{Tiers, TiersCommand};
 pub(crate) use topology::{Topology, TopologyCommand};
 pub(crate) use update::{Delete, Update};
 pub(crate) use view::{View, ViewQuery, ViewUpdate};
@@ -177,6 +179,10 @@ pub(crate) enum Command {
     ///
     /// A topology names databases, here and on other servers, and the replications between them, which the server runs.
     Topology(Topology),
+    /// Move documents of a server's database to others by age, use or size
+    ///
+    /// Old, unused or large documents move to other databases of the server, and are read as before.
+    Tiers(Tiers),
     /// Define, query, list or drop views
     ///
     /// Without a name, lists the views. With a name, prints the rows of the view or their reduced values.

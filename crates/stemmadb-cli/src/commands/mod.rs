@@ -23,6 +23,7 @@ mod remote;
 mod replicate;
 mod salvage;
 mod serve;
+mod tiers;
 mod topology;
 mod update;
 mod view;
@@ -70,6 +71,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Mirror(mirror) => mirror::run(mirror, session),
         Command::Replicate(replicate) => replicate::run(replicate, session),
         Command::Topology(topology) => topology::run(topology, session),
+        Command::Tiers(tiers) => tiers::run(tiers, session),
         Command::View(view) => view::run(view, session),
         Command::Info(info) => maintenance::info(info, session),
         Command::Index(index) => index::run(index, session),

@@ -39,7 +39,8 @@ fn route(name: &str) -> Result<String> {
     }
 }
 
-fn definition(file: &Path) -> Result<Value> {
+/// Reads a definition, as JSON.
+pub(super) fn definition(file: &Path) -> Result<Value> {
     let source = Source::open(file)?;
     let name = source.name.clone();
     let origin = DocumentOrigin { position: TextPosition::START, is_verbatim: true };
