@@ -191,6 +191,11 @@ impl Directory {
         self.cluster.is_some()
     }
 
+    /// Whether the server is about to stop, and has given its databases to other members of the cluster.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.is_leaving.load(Ordering::Acquire))
+    }
+
     /// A receiver that is notified when records of the cluster have changed; none without a cluster.
     pub(crate) fn records_changed(&self) -> Option<watch::Receiver<()>> {
         self.cluster.as_ref().map(|cluster| cluster.changed.subscribe())

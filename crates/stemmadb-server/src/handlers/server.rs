@@ -28,6 +28,10 @@ pub(crate) async fn welcome(call: Call) -> Result<HttpResponse> {
 /// `GET /_up`
 pub(crate) async fn up(call: Call) -> Result<HttpResponse> {
     let seconds = call.state.started.elapsed().as_secs();
+    if call.state.directory.is_leaving() {
+        // So that a load balancer sends requests elsewhere; those that come anyway are passed on.
+        return HttpResponse::json(StatusCode::NOT_FOUND, &json!({"status": "maintenance_mode", "uptime": seconds}));
+    }
     HttpResponse::ok(&json!({"status": "ok", "seeds": {}, "uptime": seconds}))
 }
 

@@ -1,7 +1,8 @@
 //! Servers of a cluster: any of them answers every request, and databases move when servers come and go.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -296,6 +297,28 @@ fn databases_move_while_they_are_written_when_servers_come_and_go() {
                 listed["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
             assert_eq!(listed, written);
         }
+    });
+}
+
+#[test]
+fn server_that_stops_says_so_before_it_closes() {
+    let mut servers = Servers::start(2);
+    let (stopping, _member) = servers.servers.remove(1);
+    let address = stopping.address();
+    let up = || {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(b"GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    };
+    assert!(up().unwrap().starts_with("HTTP/1.1 200"));
+    std::thread::scope(|scope| {
+        scope.spawn(move || drop(stopping));
+        until("the server says that it stops", || {
+            let answer = up().expect("it takes connections until it has said that it stops");
+            answer.starts_with("HTTP/1.1 404") && answer.contains("maintenance_mode")
+        });
     });
 }
 
