@@ -13,6 +13,7 @@
 
 mod databases;
 mod moves;
+mod past;
 mod remote;
 mod replicas;
 mod split;
@@ -37,6 +38,7 @@ use crate::servers::{HERE, OtherServers};
 pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
+use past::PastShards;
 pub(crate) use remote::Location;
 use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
@@ -127,6 +129,8 @@ impl ShardSignals {
 pub(crate) struct EnteredVirtual {
     pub(crate) open: Arc<OpenVirtual>,
     layout: Arc<Layout>,
+    /// What is read of the past, if the request names a time.
+    past: Option<Arc<PastShards>>,
     guard: OwnedRwLockReadGuard<()>,
 }
 
@@ -428,7 +432,7 @@ impl VirtualDatabases {
             let guard = slot.fence.clone().read_owned().await;
             if slot.is_current(&open) {
                 let layout = open.layout();
-                return Ok(EnteredVirtual { open, layout, guard });
+                return Ok(EnteredVirtual { open, layout, past: None, guard });
             }
         }
     }

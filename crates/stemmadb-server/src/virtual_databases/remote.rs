@@ -59,6 +59,15 @@ impl Shard {
         }
     }
 
+    /// Whether this is the same shard.
+    pub(super) fn is_same(&self, other: &Shard) -> bool {
+        match (self, other) {
+            (Shard::Here(one), Shard::Here(other)) => Arc::ptr_eq(one, other),
+            (Shard::There(one), Shard::There(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The name of its server.
     pub(crate) fn server(&self) -> &str {
         match self {

@@ -320,11 +320,10 @@ fn what_is_not_supported_is_refused() {
         ("GET", "/plain/_shards/a", json!({})),
         ("POST", "/plain/_shards", json!({"split": "shard-1"})),
         ("DELETE", "/plain/_shards", json!({})),
-        ("POST", "/v/_update_where", json!({})),
+        ("GET", "/v/_statistics", json!({})),
         ("GET", "/v/_watch?selector=%7B%7D&limit=3", json!({})),
         ("POST", "/v/_backup", json!({})),
         ("PUT", "/v/_revs_limit", json!(5)),
-        ("POST", "/v/_find?as_of=-1s", json!({"selector": {}})),
         ("POST", "/v/_find", json!({"selector": {}, "execution_stats": true})),
         ("POST", "/v/_aggregate", json!({"pipeline": []})),
     ] {
