@@ -16,6 +16,7 @@ mod moves;
 mod past;
 mod remote;
 mod replicas;
+mod restored;
 mod split;
 mod whole;
 
@@ -44,6 +45,7 @@ use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
 pub(crate) use replicas::PromoteRequest;
 use replicas::Replica;
+pub(crate) use restored::{PartBackup, VirtualManifest};
 pub(crate) use split::TEND_INTERVAL;
 use split::check_shard_bytes_max;
 pub(crate) use whole::DesignWrite;
@@ -277,15 +279,20 @@ impl VirtualDatabases {
         let mut created = Vec::new();
         let result = self.create_parts(name, &new, &mut created).await;
         if result.is_err() {
-            for (shard, part) in created {
-                // The next start removes what can't be removed now, unless it is on another server.
-                match part {
-                    Shard::Here(_) => self.delete_shard_here(&database_name(name, &shard)).await.ok(),
-                    Shard::There(remote) => remote.delete().await.ok(),
-                };
-            }
+            self.delete_created(name, created).await;
         }
         result
+    }
+
+    /// Deletes the shards of a virtual database that could not be created.
+    async fn delete_created(&self, name: &str, created: Vec<(String, Shard)>) {
+        for (shard, part) in created {
+            // The next start removes what can't be removed now, unless it is on another server.
+            match part {
+                Shard::Here(_) => self.delete_shard_here(&database_name(name, &shard)).await.ok(),
+                Shard::There(remote) => remote.delete().await.ok(),
+            };
+        }
     }
 
     async fn create_parts(&self, name: &str, new: &NewVirtual, created: &mut Vec<(String, Shard)>) -> Result<()> {

@@ -295,7 +295,7 @@ pub(super) struct VirtualRecord {
 }
 
 /// The kinds of the directory's records, by the name of the virtual database.
-const PLACEMENTS: &str = "placement";
+pub(super) const PLACEMENTS: &str = "placement";
 const LOCATIONS: &str = "shard_locations";
 /// In a cluster: which server has it open. A value that is new for each opening.
 const HOLDERS: &str = "shard_holder";

@@ -54,6 +54,7 @@ mod transact;
 mod triggers;
 mod validations;
 mod views;
+mod virtual_backups;
 mod virtual_database;
 mod virtual_partitions;
 mod virtual_routes;
