@@ -559,7 +559,9 @@ fn the_past_is_read_in_the_shards_of_then() {
 fn the_past_of_a_replaced_shard_is_lost() {
     let (one, two, replica) = (with_past(), with_past(), with_past());
     let db = VirtualDatabase::create([("one", one.clone()), ("two", two)], Grouping::ById).unwrap();
-    (0..20).for_each(|n| drop(db.insert(&format!("d{n}"), &json!({})).unwrap()));
+    for n in 0..20 {
+        db.insert(&format!("d{n}"), &json!({})).unwrap();
+    }
     let before = SystemTime::now();
     std::thread::sleep(Duration::from_millis(2));
     one.replicate_to(&replica).unwrap();

@@ -110,7 +110,7 @@ pub(super) fn manifest_place(call: &Call, target: &str) -> Result<PathBuf> {
     match is_name(target) {
         true => place_of(call, &format!("{target}.virtual")),
         false => Err(Failure::bad_request(
-            "Name a `target` of letters, digits, `_`, `-` and inner dots: the names of the targets of shards begin with it",
+            "Name a `target` of letters, digits, `_`, `-` and inner dots, with which those of the shards begin",
         )),
     }
 }
