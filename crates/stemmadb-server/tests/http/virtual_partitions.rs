@@ -8,7 +8,8 @@ use crate::virtual_database::{create, start_move, until_moved, write};
 
 /// Documents of twelve partitions.
 fn docs() -> Vec<Value> {
-    let doc = |n: u64| json!({"_id": format!("p{}:d{n:03}", n % 12), "n": n, "kind": n % 3, "even": n % 2 == 0});
+    let doc =
+        |n: u64| json!({"_id": format!("p{}:d{n:03}", n % 12), "n": n, "kind": n % 3, "even": n.is_multiple_of(2)});
     (0..180).map(doc).collect()
 }
 

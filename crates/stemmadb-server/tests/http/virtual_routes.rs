@@ -486,6 +486,7 @@ fn compare_past(server: &TestServer, then: &str) {
             ("queries", post("_design/past/_view/n/queries", json!({"queries": [{"key": 7, "reduce": false}]}))),
         ];
         answers.push(("missing", get("new-1")));
+        assert_eq!(post("_explain", json!({"selector": selector})).status, 200);
         let shown = |(name, answer): (&str, Response)| {
             assert_eq!(answer.status, if name == "missing" { 404 } else { 200 }, "{name}: {answer:?}");
             let mut answer = answer.json();

@@ -29,11 +29,8 @@ pub(super) async fn back_up(mut call: Call, handler: Handler) -> Result<HttpResp
     if call.state.servers.cluster().is_some() {
         return Err(Failure::not_implemented("A cluster makes no backups of virtual databases."));
     }
-    // The fence is held until the answer: no move begins to change which shard has which documents.
     if layout.is_moving() {
-        let reason =
-            "Documents of the virtual database move between shards: repeat the request after the end of the move.";
-        return Err(Failure::new(StatusCode::CONFLICT, "conflict", reason));
+        return Err(is_moving());
     }
     let of_part = |target: &str| {
         let mut body = body.clone();
@@ -63,6 +60,10 @@ pub(super) async fn back_up(mut call: Call, handler: Handler) -> Result<HttpResp
     }
     let own = part(HERE, &target, &answers[parts.len()].1)?;
     let manifest = call.state.virtual_databases.manifest(call.parameter("db")?, own, parts).await?;
+    // The copying of documents begins without the fence.
+    if layout.epoch() != Some(entered.open.database.epoch()) {
+        return Err(is_moving());
+    }
     let answer = json!({
         "ok": true,
         "backup": manifest.number(),
@@ -81,4 +82,9 @@ pub(super) async fn back_up(mut call: Call, handler: Handler) -> Result<HttpResp
         HttpResponse::json(StatusCode::CREATED, &answer)
     })
     .await
+}
+
+fn is_moving() -> Failure {
+    let reason = "Documents of the virtual database move between shards: repeat the request after the move.";
+    Failure::new(StatusCode::CONFLICT, "conflict", reason)
 }

@@ -75,7 +75,7 @@ impl<'a> ShardCall<'a> {
     /// # Errors
     /// The error that the shard answers with; 503 if its server does not answer.
     pub(super) async fn ask(&self, shard: &Shard, query: &Query, body: Option<&Value>) -> Result<(StatusCode, Value)> {
-        let query = &*self.at_state(shard, query)?;
+        let query = &*self.at_state(shard, query);
         let body = body.map(|body| Bytes::from(body.to_json()));
         let (status, answer) = match shard {
             Shard::Here(served) => self.ask_here(served, query, body).await?,
@@ -104,14 +104,15 @@ impl<'a> ShardCall<'a> {
     }
 
     /// The parameters of a request to a shard: the state of the past is one of its own.
-    fn at_state<'q>(&self, shard: &Shard, query: &'q Query) -> Result<Cow<'q, Query>> {
-        match self.call.entered()?.as_of(shard).filter(|_| query.text("as_of").is_some()) {
+    fn at_state<'q>(&self, shard: &Shard, query: &'q Query) -> Cow<'q, Query> {
+        let entered = self.call.virtual_database.as_ref().filter(|_| query.text("as_of").is_some());
+        match entered.and_then(|entered| entered.as_of(shard)) {
             Some(state) => {
                 let mut query = query.clone();
                 query.set("as_of", state);
-                Ok(Cow::Owned(query))
+                Cow::Owned(query)
             }
-            None => Ok(Cow::Borrowed(query)),
+            None => Cow::Borrowed(query),
         }
     }
 

@@ -247,8 +247,11 @@ fn placed(reducer: &dyn Reducer, place: RowPlace, partial: Vec<u8>) -> Vec<u8> {
     placed
 }
 
+/// The range and the key of a row.
+type PlaceBytes<'a> = (u64, &'a [u8]);
+
 /// Splits what [`placed`] wrote.
-fn split_placed(mut part: &[u8]) -> Result<((u64, &[u8]), &[u8])> {
+fn split_placed(mut part: &[u8]) -> Result<(PlaceBytes<'_>, &[u8])> {
     let range = varint::read(&mut part)?;
     let len = usize::try_from(varint::read(&mut part)?).unwrap_or(usize::MAX);
     let (order, partial) = part.split_at_checked(len).ok_or_else(|| damaged("a part of a reduction"))?;
