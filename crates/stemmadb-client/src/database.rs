@@ -411,8 +411,8 @@ impl std::fmt::Debug for RemoteDatabase {
 /// A remote database as it was at a point in the past. See [`RemoteDatabase::as_of`].
 #[derive(Clone, Debug)]
 pub struct RemotePast {
-    database: RemoteDatabase,
-    at: At,
+    pub(crate) database: RemoteDatabase,
+    pub(crate) at: At,
 }
 
 impl RemotePast {

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use stemmadb::merging::{PartialAggregation, RowKey};
+use stemmadb::past::At;
 use stemmadb::{Aggregation, Document, Object, Result, Sequence, Value};
 use stemmadb_wire::{Item, Operation};
 
 use crate::connection::{Connection, Failure};
-use crate::convert::{document_of, missing_field, object, optional_document};
-use crate::database::RemoteDatabase;
+use crate::convert::{at_value, document_of, missing_field, object, optional_document};
+use crate::database::{RemoteDatabase, RemotePast};
 use crate::find::RemoteFind;
 use crate::pool::Redirects;
 
@@ -188,13 +189,35 @@ impl RemoteDatabase {
     /// # Errors
     /// `Invalid` if it is malformed.
     pub fn send_aggregation(&self, aggregation: &Value, time: Option<Duration>) -> Result<Pending<PartialAggregation>> {
+        self.send_aggregation_at(aggregation, time, None)
+    }
+
+    fn send_aggregation_at(
+        &self,
+        aggregation: &Value,
+        time: Option<Duration>,
+        at: Option<At>,
+    ) -> Result<Pending<PartialAggregation>> {
         Aggregation::parse(aggregation)?;
         let mut arguments: Object =
             [("aggregation", aggregation.clone()), ("partial", true.into())].into_iter().collect();
         if let Some(time) = time {
             arguments.insert("time_ms", u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         }
+        if let Some(at) = at {
+            arguments.insert("as_of", at_value(at));
+        }
         let read = |_: &RemoteDatabase, items, _| PartialAggregation::from_value(&single(items)?);
         Ok(Pending::send(self.clone(), Operation::Aggregate, Value::Object(arguments), false, read))
+    }
+}
+
+impl RemotePast {
+    /// As [`RemoteDatabase::send_aggregation`].
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed.
+    pub fn send_aggregation(&self, aggregation: &Value, time: Option<Duration>) -> Result<Pending<PartialAggregation>> {
+        self.database.send_aggregation_at(aggregation, time, Some(self.at))
     }
 }

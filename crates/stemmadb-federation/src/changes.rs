@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stemmadb::replication::Peer;
-use stemmadb::{Change, Database, Error, Object, Result, Selector, Sequence, Value};
-use stemmadb_client::{AnyDatabase, RemoteDatabase};
+use stemmadb::{Change, Changes, Database, Error, Object, Result, Selector, Sequence, Value};
+use stemmadb_client::{AnyDatabase, RemoteChanges, RemoteDatabase};
 
 use crate::federation::{Federation, Terms};
 use crate::member::OpenMember;
@@ -47,11 +47,33 @@ pub struct FederatedChanges {
 }
 
 /// The documents whose changes are returned.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Readable {
-    pub(crate) selector: Selector,
-    /// Whether documents that left them are returned as deleted.
+    pub(crate) selector: Option<Selector>,
+    /// Whether documents that left those of the selector are returned as deleted.
     pub(crate) departures: bool,
+    /// Patterns of paths, one of which a document has; none: any document.
+    pub(crate) paths: Vec<String>,
+}
+
+impl Readable {
+    /// Leaves out other changes of an embedded database.
+    pub(crate) fn choose(&self, changes: Changes) -> Result<Changes> {
+        let changes = match &self.selector {
+            Some(selector) => changes.selector(selector)?.departures(self.departures),
+            None => changes,
+        };
+        if self.paths.is_empty() { Ok(changes) } else { changes.paths(&self.paths) }
+    }
+
+    /// Leaves out other changes of a database on a server.
+    pub(crate) fn choose_remote(&self, changes: RemoteChanges) -> Result<RemoteChanges> {
+        let changes = match &self.selector {
+            Some(selector) => changes.selector(selector)?.departures(self.departures),
+            None => changes,
+        };
+        if self.paths.is_empty() { Ok(changes) } else { changes.paths(&self.paths) }
+    }
 }
 
 /// A change of one member.
@@ -223,8 +245,8 @@ impl FederatedChanges {
         let rows: Box<dyn Iterator<Item = Result<Change>> + Send> = match database {
             AnyDatabase::Embedded(database) => {
                 let mut changes = database.changes(since)?.documents(self.documents).descending(self.descending);
-                if let Some(Readable { selector, departures }) = &self.readable {
-                    changes = changes.selector(selector)?.departures(*departures);
+                if let Some(readable) = &self.readable {
+                    changes = readable.choose(changes)?;
                 }
                 match self.limit {
                     Some(limit) => Box::new(changes.limit(limit).run()),
@@ -289,8 +311,8 @@ fn read_position(database: &AnyDatabase, position: &Value) -> Result<Sequence> {
 impl RemoteFeed {
     fn read_page(&mut self) -> Result<()> {
         let mut changes = self.database.changes(self.since).documents(self.documents).descending(self.descending);
-        if let Some(Readable { selector, departures }) = &self.readable {
-            changes = changes.selector(selector)?.departures(*departures);
+        if let Some(readable) = &self.readable {
+            changes = readable.choose_remote(changes)?;
         }
         let (rows, last) = changes.limit(self.page_len).run_to_last()?;
         self.page = rows.collect();

@@ -1,5 +1,6 @@
 //! The federation: its members, and what is asked of all of them at once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::missing::MissingMembers;
 use crate::overlap::Overlap;
 use crate::tiers::TierGate;
 use crate::view::{self, MemberView, View};
-use crate::virtual_database::Gate;
+use crate::virtual_database::{Gate, VirtualPast};
 use crate::watch::FederatedWatch;
 
 /// Several databases that are read as one. See the [crate](crate) for an example.
@@ -29,6 +30,8 @@ pub struct Federation {
     gate: Option<Arc<RwLock<Gate>>>,
     /// Of a tiered database: which copies do not count.
     tiers: Option<Arc<TierGate>>,
+    /// Of a virtual database: the state of the past that is read.
+    past: Option<VirtualPast>,
 }
 
 /// What bounds one read, and whether members may be missing.
@@ -57,7 +60,7 @@ impl Federation {
             }
         }
         let overlap = Arc::new(Mutex::new(Overlap::new(members.len())));
-        Ok(Federation { members: members.into(), is_disjoint: false, overlap, gate: None, tiers: None })
+        Ok(Federation { members: members.into(), is_disjoint: false, overlap, gate: None, tiers: None, past: None })
     }
 
     /// Declares that no document is in two members, as with shards. Then no read has to find out which copy of a
@@ -184,6 +187,11 @@ impl Federation {
         Federation { tiers: Some(tiers), ..self }
     }
 
+    /// The shards of a virtual database as they were.
+    pub(crate) fn at(self, past: &VirtualPast) -> Self {
+        Federation { past: Some(past.clone()), ..self }
+    }
+
     /// Whether this is a virtual or a tiered database, whose documents move between members.
     pub(crate) fn is_virtual(&self) -> bool {
         self.gate.is_some() || self.tiers.is_some()
@@ -209,6 +217,9 @@ impl Federation {
             return Ok((self.clone(), tiers.view(terms)?));
         }
         let Some(gate) = &self.gate else { return Ok((self.clone(), self.view(sequences, terms)?)) };
+        if let Some(past) = &self.past {
+            return Ok((Federation { members: past.members.clone(), ..self.clone() }, past_view(past, terms)?));
+        }
         let gate = gate.read();
         let federation = Federation { members: gate.members.clone(), ..self.clone() };
         let mut members = Vec::with_capacity(gate.members.len());
@@ -283,6 +294,26 @@ impl Federation {
         }
         Ok(answers)
     }
+}
+
+/// What is seen of the shards of a virtual database in the past.
+fn past_view(past: &VirtualPast, terms: &Terms) -> Result<View> {
+    let (mut members, mut losers) = (Vec::new(), Vec::new());
+    for (at, member) in past.members.iter().enumerate() {
+        let opened = match past.has_documents(at) {
+            true => past
+                .read_sequence(at)
+                .and_then(|sequence| Ok((view::open(&member.database, Some(sequence))?, past.losers(at)?))),
+            false => Ok((MemberView::Missing, HashSet::new())),
+        };
+        let (view, losers_of_shard) = match opened {
+            Ok(opened) => opened,
+            Err(error) => terms.without(member, error).map(|()| (MemberView::Missing, HashSet::new()))?,
+        };
+        members.push(view);
+        losers.push(losers_of_shard);
+    }
+    Ok(View { members, losers: Some(Arc::new(losers)), has_stubs: false })
 }
 
 impl Terms {

@@ -8,6 +8,7 @@ use stemmadb::{Aggregation, Error, Object, Result, Selector, Summary, Value};
 
 use crate::federation::{Federation, Terms, prepared};
 use crate::find::{FederatedFind, FederatedGroupBy};
+use crate::view::MemberView;
 
 /// An aggregation: its documents, and the rest of its description.
 struct Figures {
@@ -22,7 +23,7 @@ pub(crate) fn count(find: &FederatedFind) -> Result<u64> {
     let counts = federation.ask(
         &view,
         &terms,
-        |at, database| database.find(terms.bounded(view.narrowed(at, &query))).send_count(),
+        |at, database| view.remote_find(at, database, terms.bounded(view.narrowed(at, &query))).send_count(),
         |at, snapshot| snapshot.find(terms.bounded(view.narrowed(at, &query))).count(),
     )?;
     Ok(counts.into_iter().sum())
@@ -122,7 +123,12 @@ impl Figures {
             |at, database| {
                 let mut whole = self.rest.clone();
                 whole.insert("selector", selector(at).to_value()?);
-                database.send_aggregation(&Value::Object(whole), terms.time_left())
+                match &view.members[at] {
+                    MemberView::Remote(Some(sequence)) => {
+                        database.as_of(*sequence).send_aggregation(&Value::Object(whole), terms.time_left())
+                    }
+                    _ => database.send_aggregation(&Value::Object(whole), terms.time_left()),
+                }
             },
             |at, snapshot| {
                 let mut aggregation = aggregation.clone().narrowed(selector(at));

@@ -9,6 +9,7 @@ use crate::federation::{Federation, Terms};
 use crate::figures;
 use crate::missing::MissingMembers;
 use crate::rows::FederatedRows;
+use crate::virtual_database::VirtualPast;
 
 /// A query over all members of a federation. Building it reads nothing.
 ///
@@ -106,6 +107,11 @@ impl FederatedFind {
     /// Fails with `Stopped` once `cancellation` is cancelled.
     pub fn cancelled_by(self, cancellation: &Cancellation) -> Self {
         self.with(|query| query.cancelled_by(cancellation))
+    }
+
+    /// Reads a virtual database as it was. Pages of the past name it again.
+    pub fn as_of(self, past: &VirtualPast) -> Self {
+        FederatedFind { federation: self.federation.at(past), ..self }
     }
 
     /// The deadline, from now on.
@@ -304,6 +310,11 @@ impl FederatedAggregation {
     /// As [`FederatedFind::partial`].
     pub fn partial(self, missing: &MissingMembers) -> Self {
         FederatedAggregation { missing: Some(missing.clone()), ..self }
+    }
+
+    /// As [`FederatedFind::as_of`].
+    pub fn as_of(self, past: &VirtualPast) -> Self {
+        FederatedAggregation { federation: self.federation.at(past), ..self }
     }
 
     /// Computes the rows: the key and the figures of each group.

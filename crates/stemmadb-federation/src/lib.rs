@@ -58,7 +58,7 @@ pub use rows::FederatedRows;
 pub use tiers::{MigrationReport, Tier, TierPolicy, TierStatus, TieredChanges, TieredDatabase};
 pub use virtual_database::{
     Grouping, MoveControl, MoveEstimate, MoveStep, PlacementStore, ShardMap, ShardMove, VirtualChangeRows,
-    VirtualChanges, VirtualDatabase, VirtualTransact,
+    VirtualChanges, VirtualDatabase, VirtualPast, VirtualTransact,
 };
 pub use watch::{FederatedDelta, FederatedWatch};
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use stemmadb::{Database, DocumentId, Query, Result, Selector, Sequence, Snapshot, field, not};
-use stemmadb_client::{AnyDatabase, AnyFind};
+use stemmadb_client::{AnyDatabase, AnyFind, RemoteDatabase, RemoteFind};
 
 /// The copies of common documents that do not count: for each member, the ids of documents of which another member has
 /// a greater revision, or the same one and comes first.
@@ -58,6 +58,14 @@ impl View {
         match (counted, self.without_stubs(member)) {
             (Some(counted), Some(without_stubs)) => Some(counted.and(without_stubs)),
             (counted, without_stubs) => counted.or(without_stubs),
+        }
+    }
+
+    /// A query on what is seen of a member on a server.
+    pub(crate) fn remote_find(&self, member: usize, database: &RemoteDatabase, query: Query) -> RemoteFind {
+        match &self.members[member] {
+            MemberView::Remote(Some(at)) => database.as_of(*at).find(query),
+            _ => database.find(query),
         }
     }
 

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cases::{Random, body, compare, seeds};
 use serde_json::json;
+use stemmadb::past::Retention;
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Revision, Selector, Value, field};
 use stemmadb_federation::{Grouping, MoveStep, VirtualDatabase};
 
@@ -463,4 +464,113 @@ fn replicas_take_the_places_of_shards_also_during_moves() {
         let changed = db.changes().after(token).run().unwrap().map(|change| change.unwrap().id.to_string());
         assert!(changed.collect::<BTreeSet<_>>().contains("last"));
     }
+}
+
+/// A database that keeps its past.
+fn with_past() -> Database {
+    let database = Database::in_memory();
+    database.history().keep(Retention::Everything).unwrap();
+    database
+}
+
+/// The ids and the revisions of documents.
+fn revisions(documents: Vec<stemmadb::Document>) -> BTreeMap<String, Revision> {
+    documents.iter().map(|document| (document.id().to_string(), *document.revision())).collect()
+}
+
+/// What was written, at times between writes and steps of moves.
+#[derive(Default)]
+struct KnownPast(Vec<(SystemTime, BTreeMap<String, Revision>)>);
+
+impl KnownPast {
+    fn note(&mut self, whole: &Database) {
+        std::thread::sleep(Duration::from_millis(2));
+        let expected = revisions(whole.find(Selector::everything()).documents().unwrap());
+        self.0.push((SystemTime::now(), expected));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    fn check(&self, db: &VirtualDatabase) {
+        for (time, expected) in &self.0 {
+            let past = db.past(*time).unwrap();
+            let find = || db.find(Selector::everything()).as_of(&past);
+            assert_eq!(&revisions(find().documents().unwrap()), expected);
+            assert_eq!(find().count().unwrap(), expected.len() as u64);
+            let sorted = find().sort("n").limit(7).documents().unwrap();
+            assert_eq!(sorted.len(), expected.len().min(7));
+            let figures = r#"{"figures": {"count": "count"}}"#.parse().unwrap();
+            let rows = db.aggregation(&figures).as_of(&past).rows().unwrap();
+            assert_eq!(rows[0].1.get("count").and_then(Value::as_u64), Some(expected.len() as u64));
+            for id in expected.keys().take(5) {
+                let shard = past.map().shard_of(id);
+                assert!(past.has_documents(shard));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_past_is_read_in_the_shards_of_then() {
+    for seed in 0..12 {
+        let mut random = Random(seed);
+        let whole = Database::in_memory();
+        let shards = (0..3).map(|at| (format!("s{at}"), with_past()));
+        let db = VirtualDatabase::create(shards, Grouping::ById).unwrap();
+        let mut known = KnownPast::default();
+        for turn in 0..4 {
+            write(&mut random, &db, &whole, 40);
+            known.note(&whole);
+            let mut moving = match turn {
+                0 | 3 => db.split(&format!("s{turn}").replace('3', "1"), (format!("new{turn}"), with_past())).unwrap(),
+                // To a shard that has documents.
+                _ => {
+                    let map = db.map();
+                    let buckets = map.buckets_of(2);
+                    let some = buckets.into_iter().skip(300 * turn).take(200);
+                    db.move_buckets(some, "s1").unwrap()
+                }
+            };
+            if turn == 2 {
+                // Its copies stay in the past of the target.
+                moving.step().unwrap();
+                known.note(&whole);
+                moving = moving.cancel().unwrap();
+            }
+            while moving.step().unwrap() != MoveStep::Done {
+                write(&mut random, &db, &whole, 3);
+                known.note(&whole);
+                known.check(&db);
+            }
+            known.note(&whole);
+            known.check(&db);
+        }
+        let before_merge = known.0.last().unwrap().0;
+        db.merge("s0", "new3").unwrap().run().unwrap();
+        let lost = db.past(before_merge).unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::NotFound, "{lost}");
+        known.0.clear();
+        known.note(&whole);
+        write(&mut random, &db, &whole, 10);
+        known.check(&db);
+    }
+}
+
+#[test]
+fn the_past_of_a_replaced_shard_is_lost() {
+    let (one, two, replica) = (with_past(), with_past(), with_past());
+    let db = VirtualDatabase::create([("one", one.clone()), ("two", two)], Grouping::ById).unwrap();
+    for n in 0..20 {
+        db.insert(&format!("d{n}"), &json!({})).unwrap();
+    }
+    let before = SystemTime::now();
+    std::thread::sleep(Duration::from_millis(2));
+    one.replicate_to(&replica).unwrap();
+    db.replace_shard("one", ("replica", replica)).unwrap();
+    let after = SystemTime::now();
+    std::thread::sleep(Duration::from_millis(2));
+    db.upsert("d3", &json!({"changed": true})).unwrap();
+    assert_eq!(db.past(before).unwrap_err().kind(), ErrorKind::NotFound);
+    let past = db.past(after).unwrap();
+    assert_eq!(db.find(field("changed").eq(true)).as_of(&past).count().unwrap(), 0);
+    assert_eq!(db.find(Selector::everything()).as_of(&past).count().unwrap(), 20);
 }

@@ -675,11 +675,15 @@ async fn handle_once(
     if restriction.is_some() && query.text("as_of").is_some() {
         return Err(refused("a state of the past (`as_of`)"));
     }
-    let virtual_database = enter_virtual(&state, route, &parameters).await?;
-    if let Some(entered) = &virtual_database
-        && let Some(time) = as_of_all_shards(entered, route, &query)?
+    let mut virtual_database = enter_virtual(&state, route, &parameters).await?;
+    if let Some(entered) = &mut virtual_database
+        && let Some(time) = as_of_all_shards(route, &query)?
     {
-        query.set("as_of", &time);
+        let id = document_of(route, &parameters);
+        entered.read_past(time, id.as_deref()).await?;
+        if let Some(state) = id.and_then(|id| entered.as_of(&entered.shard_of(&id)).map(str::to_owned)) {
+            query.set("as_of", &state);
+        }
     }
     let (part, forwarded) = match &virtual_database {
         Some(entered) => part_of(entered, route, &parameters),
@@ -740,6 +744,15 @@ async fn enter_virtual(
     state.virtual_databases.enter(name).await.map(Some)
 }
 
+/// The document of a virtual database that a route is about, if it is about one.
+fn document_of(route: &Route, parameters: &Parameters) -> Option<String> {
+    match (virtual_use(route), parameters.get("doc"), parameters.get("ddoc")) {
+        (VirtualUse::Document, Some(id), _) => Some(id.to_owned()),
+        (VirtualUse::Document, None, Some(name)) => Some(format!("_design/{name}")),
+        _ => None,
+    }
+}
+
 /// The part of a virtual database on this server that a route is about; or else the document that it is about, whose
 /// shard is on another server.
 fn part_of(
@@ -747,12 +760,10 @@ fn part_of(
     route: &Route,
     parameters: &Parameters,
 ) -> (Option<Arc<ServedDatabase>>, Option<String>) {
-    let id = match (virtual_use(route), parameters.get("doc"), parameters.get("ddoc")) {
-        (VirtualUse::Own, ..) => return (Some(entered.open.own.clone()), None),
-        (VirtualUse::Document, Some(id), _) => id.to_owned(),
-        (VirtualUse::Document, None, Some(name)) => format!("_design/{name}"),
-        _ => return (None, None),
-    };
+    if virtual_use(route) == VirtualUse::Own {
+        return (Some(entered.open.own.clone()), None);
+    }
+    let Some(id) = document_of(route, parameters) else { return (None, None) };
     match entered.shard_of(&id) {
         Shard::Here(served) => (Some(served), None),
         Shard::There(_) => (None, Some(id)),

@@ -85,7 +85,17 @@ impl VirtualChanges {
     /// `Invalid` if the selector is malformed.
     pub fn selector(self, selector: &Selector, departures: bool) -> Result<Self> {
         selector.to_value()?;
-        Ok(VirtualChanges { readable: Some(Readable { selector: selector.clone(), departures }), ..self })
+        let readable = Readable { selector: Some(selector.clone()), departures, ..self.readable.unwrap_or_default() };
+        Ok(VirtualChanges { readable: Some(readable), ..self })
+    }
+
+    /// Returns only documents that have a path that matches a pattern. See
+    /// [`Changes::paths`](stemmadb::Changes::paths).
+    ///
+    /// Costs a lookup per change once documents have moved.
+    pub fn paths<P: AsRef<str>>(self, patterns: impl IntoIterator<Item = P>) -> Self {
+        let paths = patterns.into_iter().map(|pattern| pattern.as_ref().to_owned()).collect();
+        VirtualChanges { readable: Some(Readable { paths, ..self.readable.unwrap_or_default() }), ..self }
     }
 
     /// Reads the changes.
@@ -133,7 +143,7 @@ impl VirtualChangeRows {
             AnyDatabase::Embedded(database) => database.changes(since).and_then(|all| {
                 let all = all.ids([change.id.as_str()]).documents(self.documents);
                 let all = match &self.readable {
-                    Some(Readable { selector, departures }) => all.selector(selector)?.departures(*departures),
+                    Some(readable) => readable.choose(all)?,
                     None => all,
                 };
                 all.run().next().transpose()
@@ -141,7 +151,7 @@ impl VirtualChangeRows {
             AnyDatabase::Remote(database) => {
                 let all = database.changes(since).ids([change.id.as_str()]).documents(self.documents);
                 let all = match &self.readable {
-                    Some(Readable { selector, departures }) => all.selector(selector)?.departures(*departures),
+                    Some(readable) => readable.choose_remote(all)?,
                     None => all,
                 };
                 all.run().and_then(|mut changes| changes.next().transpose())

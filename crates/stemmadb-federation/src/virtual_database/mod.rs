@@ -4,6 +4,7 @@ mod changes;
 mod gate;
 mod holder;
 mod moves;
+mod past;
 mod placement;
 mod transact;
 
@@ -26,6 +27,7 @@ use gate::ShownPlacement;
 use holder::Holder;
 pub use holder::PlacementStore;
 pub use moves::{MoveControl, MoveEstimate, MoveStep, ShardMove};
+pub use past::VirtualPast;
 use placement::Placement;
 pub use placement::{Grouping, ShardMap};
 pub use transact::VirtualTransact;

@@ -21,7 +21,7 @@ use stemmadb::replication::{
     ChangesPage, DocumentLeaves, MissingRevisions, Peer, Replication, ReplicationScope, ReplicationStats, Transfer,
     WriteOutcome,
 };
-use stemmadb::{DocumentId, Edit, Error, ErrorKind, Result, Value};
+use stemmadb::{DocumentId, Edit, Error, ErrorKind, Result, Sequence, Value};
 use stemmadb_client::AnyDatabase;
 
 use super::holder::Holder;
@@ -223,8 +223,12 @@ impl VirtualDatabase {
         if gate.placement.shards.contains(&member.name) {
             return Err(Error::invalid(format!("a shard is named `{}` already", member.name)));
         }
-        let name = member.name.clone();
-        let placement = gate.placement.next(|next| next.rename_shard(index, &name));
+        let (name, sequence) = (member.name.clone(), sequence(&member)?);
+        let placement = gate.placement.next(|next| {
+            // The replica has the documents from now on: what it was before is not what the shard was.
+            next.remember((shard, 0), (&name, sequence));
+            next.rename_shard(index, &name);
+        });
         let mut members = gate.members.to_vec();
         members[index] = member;
         decide(gate.holder.as_ref(), &members, Some(&name), &placement)?;
@@ -387,6 +391,15 @@ impl VirtualDatabase {
         gate.hide(index, ids);
         Ok(())
     }
+}
+
+/// The newest sequence of a shard.
+fn sequence(member: &OpenMember) -> Result<u64> {
+    let sequence = match &member.database {
+        AnyDatabase::Embedded(database) => Ok(database.sequence()),
+        AnyDatabase::Remote(database) => database.sequence(),
+    };
+    sequence.map(Sequence::get).map_err(|error| member.error(error))
 }
 
 fn pending() -> Error {
@@ -564,7 +577,9 @@ impl ShardMove {
         self.target.database.flush()?;
         let (from, to) = (gate.placement.index(&self.planned.from)?, gate.placement.index(&self.planned.to)?);
         let planned = PlannedMove { is_switched: true, ..self.planned.clone() };
+        let (source_sequence, target_sequence) = (sequence(&gate.members[from])?, sequence(&gate.members[to])?);
         let placement = gate.placement.next(|next| {
+            next.remember((&planned.from, source_sequence), (&planned.to, target_sequence));
             planned.buckets.iter().for_each(|bucket| next.owners[usize::from(*bucket)] = to as u16);
             next.planned = Some(planned.clone());
         });

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use stemmadb::{Error, Object, Result, Value};
 
+use super::past::{PastOwners, now_us};
+
 /// The number of buckets.
 pub(crate) const BUCKETS: u16 = 4_096;
 
@@ -49,6 +51,10 @@ pub(crate) struct Placement {
     /// Buckets that left a shard and whose documents were deleted there: they can't return, because a deletion
     /// follows the revisions that would be copied.
     pub(crate) former: Vec<(String, Vec<u16>)>,
+    /// The owners before each change of them, the oldest first.
+    pub(crate) history: Vec<PastOwners>,
+    /// The time before which the owners are not known any more, in microseconds of Unix time.
+    pub(crate) past_since_us: u64,
 }
 
 /// A move of buckets from one shard to another.
@@ -184,7 +190,8 @@ impl Placement {
     pub(crate) fn equal(shards: Vec<String>, grouping: Grouping) -> Self {
         let count = shards.len();
         let owners = (0..usize::from(BUCKETS)).map(|bucket| (bucket * count / usize::from(BUCKETS)) as u16).collect();
-        Placement { epoch: 1, grouping, shards, owners, planned: None, former: Vec::new() }
+        let (former, history) = (Vec::new(), Vec::new());
+        Placement { epoch: 1, grouping, shards, owners, planned: None, former, history, past_since_us: 0 }
     }
 
     /// The bucket of a document.
@@ -237,9 +244,10 @@ impl Placement {
         next
     }
 
-    /// Gives a shard another name.
+    /// Puts another database, which has another name and another past, in the place of a shard.
     pub(crate) fn rename_shard(&mut self, shard: usize, name: &str) {
         let before = std::mem::replace(&mut self.shards[shard], name.to_owned());
+        self.forget_past_of(&before);
         let renamed = |known: &mut String| {
             if *known == before {
                 *known = name.to_owned();
@@ -256,6 +264,7 @@ impl Placement {
     pub(crate) fn remove_shard(&mut self, shard: usize) {
         let removed = self.shards.remove(shard);
         self.former.retain(|(name, _)| *name != removed);
+        self.forget_past_of(&removed);
         let after = |owner: &mut u16| *owner -= u16::from(usize::from(*owner) > shard);
         self.owners.iter_mut().for_each(after);
     }
@@ -267,11 +276,7 @@ impl Placement {
         if let Grouping::ByPrefix(separator) = self.grouping {
             object.insert("separator", separator.to_string());
         }
-        let shard = |(at, name): (usize, &String)| {
-            let entry = [("name", Value::from(name.as_str())), ("buckets", ranges(&self.buckets_of(at)))];
-            Value::Object(entry.into_iter().collect())
-        };
-        object.insert("shards", Value::Array(self.shards.iter().enumerate().map(shard).collect()));
+        object.insert("shards", owners_value(&self.shards, &self.owners));
         if let Some(planned) = &self.planned {
             object.insert("move", planned.to_value());
         }
@@ -280,6 +285,8 @@ impl Placement {
             Value::Object(entry.into_iter().collect())
         };
         object.insert("former", Value::Array(self.former.iter().map(former).collect()));
+        object.insert("history", Value::Array(self.history.iter().map(PastOwners::to_value).collect()));
+        object.insert("past_since_us", self.past_since_us);
         Value::Object(object)
     }
 
@@ -293,21 +300,74 @@ impl Placement {
             Some(separator) => Grouping::ByPrefix(separator.chars().next().ok_or_else(malformed)?),
             None => Grouping::ById,
         };
-        let (mut shards, mut owners) = (Vec::new(), vec![u16::MAX; usize::from(BUCKETS)]);
-        for (at, shard) in list("shards")?.iter().enumerate() {
-            shards.push(text(shard, "name")?);
-            for bucket in buckets(shard.get("buckets"))? {
-                owners[usize::from(bucket)] = at as u16;
-            }
-        }
-        if owners.contains(&u16::MAX) {
-            return Err(malformed());
-        }
+        let (shards, owners) = parse_owners(list("shards")?)?;
         let former = list("former")?.iter();
         let former = former.map(|one| Ok((text(one, "name")?, buckets(one.get("buckets"))?))).collect::<Result<_>>()?;
         let planned = value.get("move").map(PlannedMove::parse).transpose()?;
         let epoch = value.get("epoch").and_then(Value::as_u64).ok_or_else(malformed)?;
-        Ok(Placement { epoch, grouping, shards, owners, planned, former })
+        let (history, past_since_us) = match value.get("history") {
+            Some(history) => {
+                let history = history.as_array().ok_or_else(malformed)?.iter().map(PastOwners::parse);
+                (history.collect::<Result<_>>()?, number(value, "past_since_us")?)
+            }
+            // An earlier version changed the owners and did not keep them.
+            None => (Vec::new(), if epoch == 1 { 0 } else { now_us() }),
+        };
+        Ok(Placement { epoch, grouping, shards, owners, planned, former, history, past_since_us })
+    }
+}
+
+/// The owners of all buckets, by shard.
+fn owners_value(shards: &[String], owners: &[u16]) -> Value {
+    let shard = |(at, name): (usize, &String)| {
+        let of_shard = (0..BUCKETS).filter(|bucket| usize::from(owners[usize::from(*bucket)]) == at);
+        let of_shard: Vec<u16> = of_shard.collect();
+        let entry = [("name", Value::from(name.as_str())), ("buckets", ranges(&of_shard))];
+        Value::Object(entry.into_iter().collect())
+    };
+    Value::Array(shards.iter().enumerate().map(shard).collect())
+}
+
+/// Reads what [`owners_value`] wrote.
+fn parse_owners(value: &[Value]) -> Result<(Vec<String>, Vec<u16>)> {
+    let (mut shards, mut owners) = (Vec::new(), vec![u16::MAX; usize::from(BUCKETS)]);
+    for (at, shard) in value.iter().enumerate() {
+        shards.push(text(shard, "name")?);
+        for bucket in buckets(shard.get("buckets"))? {
+            owners[usize::from(bucket)] = at as u16;
+        }
+    }
+    if owners.contains(&u16::MAX) { Err(malformed()) } else { Ok((shards, owners)) }
+}
+
+fn number(value: &Value, name: &str) -> Result<u64> {
+    value.get(name).and_then(Value::as_u64).ok_or_else(malformed)
+}
+
+impl PastOwners {
+    fn to_value(&self) -> Value {
+        let at = |(name, sequence): &(String, u64)| {
+            let entry = [("name", Value::from(name.as_str())), ("sequence", (*sequence).into())];
+            Value::Object(entry.into_iter().collect())
+        };
+        let shards = owners_value(&self.shards, &self.owners);
+        let fields = [
+            ("until_us", Value::from(self.until_us)),
+            ("shards", shards),
+            ("from", at(&self.from)),
+            ("to", at(&self.to)),
+        ];
+        Value::Object(fields.into_iter().collect())
+    }
+
+    fn parse(value: &Value) -> Result<Self> {
+        let shards = value.get("shards").and_then(Value::as_array).ok_or_else(malformed)?;
+        let (shards, owners) = parse_owners(shards)?;
+        let at = |name| -> Result<(String, u64)> {
+            let of_shard = value.get(name).ok_or_else(malformed)?;
+            Ok((text(of_shard, "name")?, number(of_shard, "sequence")?))
+        };
+        Ok(PastOwners { until_us: number(value, "until_us")?, shards, owners, from: at("from")?, to: at("to")? })
     }
 }
 
@@ -356,6 +416,7 @@ mod tests {
         let mut placement = Placement::equal(names(3), Grouping::ByPrefix(':'));
         assert_eq!(Placement::parse(&placement.to_value()).unwrap(), placement);
         placement = placement.next(|next| {
+            next.remember(("s0", 5), ("s2", 7));
             next.owners[7] = 2;
             next.former.push(("s0".into(), vec![1, 2, 3, 9]));
             let (from, to) = ("s0".into(), "s2".into());

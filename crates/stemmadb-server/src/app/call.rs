@@ -148,9 +148,10 @@ impl Call {
     }
 
     /// What keeps documents in their shards until it is dropped, if shards are on other servers: there, nothing else
-    /// keeps a read from meeting a document twice or not at all.
+    /// keeps a read from meeting a document twice or not at all. A read of the past needs all shards of then.
     pub(crate) fn take_fence_if_spread(&mut self) -> Option<OwnedRwLockReadGuard<()>> {
-        self.virtual_database.take_if(|entered| entered.is_spread()).map(EnteredVirtual::into_guard)
+        let needs_fence = |entered: &mut EnteredVirtual| entered.is_spread() || entered.past().is_some();
+        self.virtual_database.take_if(needs_fence).map(EnteredVirtual::into_guard)
     }
 
     /// A check that the client may still use the route, for requests that last long.

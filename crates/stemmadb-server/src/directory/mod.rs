@@ -376,8 +376,10 @@ impl Directory {
                 return Err(failure);
             }
             this.close_unused();
-            this.updates.record(&slot.entry.name, "created");
-            this.changed.send_modify(|count| *count += 1);
+            if slot.entry.check_is_no_shard().is_ok() {
+                this.updates.record(&slot.entry.name, "created");
+                this.changed.send_modify(|count| *count += 1);
+            }
             Ok(filled)
         })
         .await

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use stemmadb::aggregation::Pipeline;
 use stemmadb::{Aggregation, ErrorKind, Object, Selector, Value};
 
+use super::virtual_database::FencedVirtual;
 use crate::app::Call;
 use crate::auth::refused;
 use crate::config::Limits;
@@ -20,10 +21,10 @@ use crate::metrics::QueryTimer;
 /// `POST /{db}/_aggregate`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     if let Some(entered) = &call.virtual_database {
-        let open = entered.open.clone();
+        let (open, past) = (entered.open.clone(), entered.past().cloned());
         let body = call.json().await?;
         let fence = call.take_fence_if_spread();
-        return super::virtual_database::aggregate(&call, (open, fence), body).await;
+        return super::virtual_database::aggregate(&call, FencedVirtual { open, past, fence }, body).await;
     }
     let served = call.open_database().await?;
     let body = call.json().await?;

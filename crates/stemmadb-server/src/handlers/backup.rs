@@ -1,6 +1,8 @@
 //! Backups, restores and branches of databases: `POST /{db}/_backup`, `_restore` and `_branch`.
 
+use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -14,6 +16,7 @@ use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
 use crate::objects::backup_target;
 use crate::shipping::{ContinuousBackup, place_in};
+use crate::virtual_databases::{PartBackup, VirtualManifest};
 
 /// The interval of a continuous backup, unless the request names one.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -88,9 +91,81 @@ pub(crate) async fn restore(mut call: Call) -> Result<HttpResponse> {
     let place = place(&call, &body)?;
     let options = call.state.directory.restore_options().at(state(&body)?);
     match flag(&body, "revert")? {
+        true if call.state.directory.is_virtual(call.parameter("db")?) => {
+            Err(Failure::not_implemented("A virtual database can't be reverted: restore it under another name."))
+        }
         true => revert(call, place, options).await,
-        false => restore_new(call, &body, place, options).await,
+        false => match virtual_manifest(&call, &body).await? {
+            Some(manifest) => restore_virtual(call, manifest).await,
+            None => restore_new(call, &body, place, options).await,
+        },
     }
+}
+
+/// The place of the manifests of the backups of a virtual database.
+///
+/// # Errors
+/// 400 if its name can't be part of the names of its shards' targets; 403 without a directory for backups.
+pub(super) fn manifest_place(call: &Call, target: &str) -> Result<PathBuf> {
+    match is_name(target) {
+        true => place_of(call, &format!("{target}.virtual")),
+        false => Err(Failure::bad_request(
+            "Name a `target` of letters, digits, `_`, `-` and inner dots, with which those of the shards begin",
+        )),
+    }
+}
+
+/// The name of a manifest.
+pub(super) fn manifest_name(backup: u64) -> String {
+    format!("{backup:020}.json")
+}
+
+/// The manifest of the backup that a request names, if the target has backups of a virtual database.
+///
+/// # Errors
+/// 404 if there is no such backup; 400 for another state than that of a backup.
+async fn virtual_manifest(call: &Call, body: &Value) -> Result<Option<VirtualManifest>> {
+    let (target, at) = (target_name(call, body)?, state(body)?);
+    if !is_name(&target) {
+        return Ok(None);
+    }
+    let place = manifest_place(call, &target)?;
+    blocking(move || {
+        let manifests = match backup_target(&place, false) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            manifests => manifests?,
+        };
+        let name = match (at, manifests.list("")?.into_iter().filter(|name| name.ends_with(".json")).max()) {
+            (_, None) => return Ok(None),
+            (At::Latest, Some(newest)) => newest,
+            (At::Backup(number), _) => manifest_name(number),
+            (_, Some(_)) => {
+                let reason = "A virtual database is restored to the state of a backup: name a `backup`, not `at`";
+                return Err(Failure::bad_request(reason));
+            }
+        };
+        let mut text = Vec::new();
+        manifests.get(&name).map_err(reported)?.read_to_end(&mut text).map_err(|error| {
+            Failure::unavailable(format!("The manifest of the backup can't be read: {error}"), INTERVAL)
+        })?;
+        VirtualManifest::parse(&text).map(Some)
+    })
+    .await
+}
+
+/// Restores a virtual database that does not exist, with all shards.
+async fn restore_virtual(call: Call, manifest: VirtualManifest) -> Result<HttpResponse> {
+    let configured = place_of(&call, "")?;
+    let (name, options) = (call.parameter("db")?.to_owned(), call.state.directory.restore_options());
+    let restore = move |part: &PartBackup, path: &std::path::Path| {
+        let options = options.clone().at(At::Backup(part.backup));
+        restore_backup(&*backup_target(&place_in(&configured, &part.target), false)?, path, options)
+            .map_err(reported)?;
+        Ok(())
+    };
+    let number = manifest.number();
+    call.state.virtual_databases.restore(&name, manifest, Arc::new(restore)).await?;
+    HttpResponse::json(StatusCode::CREATED, &json!({"ok": true, "backup": number}))
 }
 
 /// Restores a database that does not exist.
@@ -180,17 +255,32 @@ fn reported(error: stemmadb::Error) -> Failure {
 
 /// The directory or prefix within the configured place: that of the given name, or of the database's name.
 fn place(call: &Call, body: &Value) -> Result<PathBuf> {
-    let Some(configured) = &call.state.config.backups else {
-        return Err(Failure::forbidden("the server has no directory for backups: set `backups`"));
-    };
-    let name = match body.get("target") {
-        None => call.parameter("db")?.replace('/', "%2F"),
+    // Without a configured place, nothing is said about the name.
+    place_of(call, "")?;
+    place_of(call, &target_name(call, body)?)
+}
+
+/// The directory or prefix of a name within the configured place; without a name, that place.
+fn place_of(call: &Call, name: &str) -> Result<PathBuf> {
+    match &call.state.config.backups {
+        Some(configured) if name.is_empty() => Ok(configured.clone()),
+        Some(configured) => Ok(place_in(configured, name)),
+        None => Err(Failure::forbidden("the server has no directory for backups: set `backups`")),
+    }
+}
+
+/// The given name of the backups, or the database's name.
+///
+/// # Errors
+/// 400 if it is no name.
+pub(super) fn target_name(call: &Call, body: &Value) -> Result<String> {
+    match body.get("target") {
+        None => Ok(call.parameter("db")?.replace('/', "%2F")),
         Some(name) => match name.as_str() {
-            Some(name) if is_name(name) => name.to_owned(),
-            _ => return Err(Failure::bad_request("`target` is a name of letters, digits, `_`, `-` and inner dots")),
+            Some(name) if is_name(name) => Ok(name.to_owned()),
+            _ => Err(Failure::bad_request("`target` is a name of letters, digits, `_`, `-` and inner dots")),
         },
-    };
-    Ok(place_in(configured, &name))
+    }
 }
 
 /// Whether a text names a directory right below another one.

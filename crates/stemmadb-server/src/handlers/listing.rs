@@ -134,9 +134,9 @@ impl ListingQuery {
     ///
     /// # Errors
     /// 400 if the database has no partitions, or the name is invalid.
-    fn within_partition(mut self, served: &ServedDatabase) -> Result<Self> {
+    fn within_partition(mut self, has_partitions: bool) -> Result<Self> {
         let Some(partition) = self.partition.take() else { return Ok(self) };
-        if !served.is_partitioned() {
+        if !has_partitions {
             return Err(Failure::query_parse("`partition` parameter is not supported on this db"));
         }
         check_partition(&partition)?;
@@ -226,7 +226,8 @@ async fn list_all(call: &mut Call, queries: Vec<ListingQuery>) -> Result<HttpRes
     }
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
-    let queries = queries.into_iter().map(|query| query.within_partition(&served)).collect::<Result<Vec<_>>>()?;
+    let queries =
+        queries.into_iter().map(|query| query.within_partition(served.is_partitioned())).collect::<Result<Vec<_>>>()?;
     let restriction = call.restriction.clone();
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
@@ -252,7 +253,7 @@ async fn list(call: &mut Call, query: ListingQuery) -> Result<HttpResponse> {
     }
     let served = call.open_database().await?;
     let show = parse_show_options(&call.query)?;
-    let query = query.within_partition(&served)?;
+    let query = query.within_partition(served.is_partitioned() || call.is_of_whole)?;
     let (as_of, restriction) = (call.as_of()?, call.restriction.clone());
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.read(as_of)?;
@@ -330,7 +331,12 @@ fn offset(snapshot: &Snapshot, query: &ListingQuery) -> Result<Option<u64>> {
     let (from, to) = query.bounds();
     let scope = query.scope.ids();
     let before = |id: &str| match (query.descending, &scope) {
-        (false, Some((first, _))) => snapshot.list().from(Bound::Included(first.as_str())).to(Bound::Excluded(id)),
+        (false, Some((first, last))) => {
+            snapshot.list().from(Bound::Included(first.as_str())).to(Bound::Excluded(id.min(last)))
+        }
+        (true, Some((first, last))) if id < first.as_str() => {
+            snapshot.list().from(Bound::Included(first.as_str())).to(Bound::Excluded(last.as_str()))
+        }
         (true, Some((_, last))) => snapshot.list().from(Bound::Excluded(id)).to(Bound::Excluded(last.as_str())),
         (false, None) => snapshot.list().to(Bound::Excluded(id)),
         (true, None) => snapshot.list().from(Bound::Excluded(id)),
@@ -415,7 +421,7 @@ pub(super) fn list_rows(
     body: Option<&Value>,
     show: &ShowOptions,
 ) -> Result<ListRows> {
-    let query = ListingQuery::parse(query, body, Precedence::QueryString)?.within_partition(served)?;
+    let query = ListingQuery::parse(query, body, Precedence::QueryString)?.within_partition(served.is_partitioned())?;
     let snapshot = &served.database().snapshot()?;
     let state = format!("{} {}", served.instance_id(), snapshot.sequence());
     let mut list = ListRows { state, ..ListRows::default() };

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::{Database, Object, Query, Snapshot, Value};
 
+use super::virtual_database::FencedVirtual;
 use crate::app::Call;
 use crate::config::Limits;
 use crate::design;
@@ -26,10 +27,10 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 /// `POST /{db}/_find`
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
     if let Some(entered) = &call.virtual_database {
-        let open = entered.open.clone();
+        let (open, past) = (entered.open.clone(), entered.past().cloned());
         let request = find_request(&mut call).await?;
         let fence = call.take_fence_if_spread();
-        return super::virtual_database::find(&call, (open, fence), request).await;
+        return super::virtual_database::find(&call, FencedVirtual { open, past, fence }, request).await;
     }
     let served = call.open_database().await?;
     let request = find_request(&mut call).await?;
@@ -50,9 +51,9 @@ async fn find_request(call: &mut Call) -> Result<FindRequest> {
 }
 
 /// Checks the partition that a request names.
-fn check_request_partition(served: &ServedDatabase, request: &FindRequest) -> Result<()> {
+fn check_request_partition(has_partitions: bool, request: &FindRequest) -> Result<()> {
     match &request.partition {
-        Some(_) if !served.is_partitioned() => Err(Failure::bad_request("database is not partitioned")),
+        Some(_) if !has_partitions => Err(Failure::bad_request("database is not partitioned")),
         Some(partition) => check_partition(partition),
         None => Ok(()),
     }
@@ -68,13 +69,14 @@ pub(super) async fn find_response(
     let Limits { stall_timeout, query_time, .. } = call.state.config.limits;
     let mut timer = QueryTimer::start(&call.state.metrics, served.name(), kind);
     let restriction = call.restriction.clone();
+    let has_partitions = served.is_partitioned() || call.is_of_whole;
     streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let request = request(served.database())?;
         let request = match restriction {
             Some(restriction) => request.restricted_to(restriction.selector()),
             None => request,
         };
-        check_request_partition(&served, &request)?;
+        check_request_partition(has_partitions, &request)?;
         write_result(&served, &request, query_time, &mut timer, &mut out).await
     })
     .await
@@ -190,7 +192,7 @@ fn library_query(served: &ServedDatabase, snapshot: &Snapshot, request: &FindReq
 pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
     let request = find_request(&mut call).await?;
-    check_request_partition(&served, &request)?;
+    check_request_partition(served.is_partitioned() || call.is_of_whole, &request)?;
     let (analyze, time_limit) = (call.query.flag("analyze", false)?, call.state.config.limits.query_time);
     blocking(move || {
         let snapshot = served.read(request.as_of)?;

@@ -13,7 +13,8 @@ use crate::http::{HttpResponse, blocking};
 
 /// Checks that the database has partitions, and names the partition of the path in the query, as CouchDB does.
 async fn within_partition(mut call: Call) -> Result<Call> {
-    if !call.open_database().await?.is_partitioned() {
+    // Of a virtual database, the shard with the documents of the partition is asked.
+    if !call.open_database().await?.is_partitioned() && !call.is_of_whole {
         return Err(Failure::bad_request("database is not partitioned"));
     }
     let partition = call.parameter("partition")?.to_owned();

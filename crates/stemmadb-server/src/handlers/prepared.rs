@@ -5,6 +5,7 @@ use serde_json::json;
 use stemmadb::Value;
 
 use super::mango::find_response;
+use super::virtual_database::{self, FencedVirtual};
 use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
@@ -12,7 +13,7 @@ use crate::mango::PreparedQueries;
 
 /// `POST /{db}/_prepare`
 pub(crate) async fn prepare(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_own().await?;
     let body = call.json().await?;
     let owner = call.user.name.clone();
     blocking(move || {
@@ -24,17 +25,22 @@ pub(crate) async fn prepare(mut call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_prepared/{handle}`
 pub(crate) async fn execute(mut call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_own().await?;
     let query = served.extension::<PreparedQueries>().get(call.parameter("handle")?, &call.user.name)?;
     let Value::Object(body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
+    if let Some(entered) = &call.virtual_database {
+        let (open, request) = (entered.open.clone(), query.unplanned_request(body)?);
+        let fence = call.take_fence_if_spread();
+        return virtual_database::find(&call, FencedVirtual { open, past: None, fence }, request).await;
+    }
     find_response(&call, served, "prepared", move |database| query.request(database, body)).await
 }
 
 /// `DELETE /{db}/_prepared/{handle}`
 pub(crate) async fn remove(call: Call) -> Result<HttpResponse> {
-    let served = call.open_database().await?;
+    let served = call.open_own().await?;
     served.extension::<PreparedQueries>().remove(call.parameter("handle")?, &call.user.name)?;
     Ok(HttpResponse::done(StatusCode::OK))
 }

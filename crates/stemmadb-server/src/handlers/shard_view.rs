@@ -1,9 +1,11 @@
 //! The route `_shard_view`: a shard's part of a view of a virtual database, for the server that merges the parts.
 //!
 //! The answer is a line of JSON for the whole, and one for each row, group or reduction. Rows and groups have their
-//! place, by which those of several shards are merged; reductions are partial ones.
+//! place, by which those of several shards are merged; reductions are partial ones. With `info`, it is the state of all
+//! views of a design document.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,18 +17,23 @@ use stemmadb_federation::Grouping;
 
 use super::row_parameters::Precedence;
 use super::view::{OpenedView, open_view_of};
+use super::view_info::ViewsState;
 use super::view_query::ViewQuery;
 use super::view_update;
 use crate::app::Call;
 use crate::auth::Restriction;
 use crate::design::view_failure;
+use crate::directory::ServedDatabase;
+use crate::documents::partition_prefix;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, Query, ResponseWriter, TimeLimit, blocking, streamed};
 
-/// The documents that count, while others are copies that are being moved.
-struct Owned {
-    grouping: Grouping,
-    buckets: BTreeSet<u16>,
+/// The documents that count.
+enum Counted {
+    /// Those of these buckets: others are copies that are being moved.
+    Buckets(Grouping, BTreeSet<u16>),
+    /// Those whose ids have this prefix.
+    Prefix(String),
 }
 
 /// What is asked for.
@@ -34,34 +41,41 @@ struct ShardViewRequest {
     design: Value,
     view: String,
     query: ViewQuery,
-    owned: Option<Owned>,
+    counted: Option<Counted>,
 }
 
 impl ShardViewRequest {
     fn parse(body: &Value) -> Result<Self> {
-        let invalid = || Failure::bad_request("the body has `design`, `view`, `query`, and perhaps `owned`");
-        let owned = match body.get("owned") {
-            None | Some(Value::Null) => None,
-            Some(owned) => Some(Owned::parse(owned).ok_or_else(invalid)?),
+        let invalid = || {
+            Failure::bad_request("the body has `design`, `view`, `query`, and perhaps `owned`, `partition` and `as_of`")
         };
+        let counted = match (body.get("owned"), body.get("partition")) {
+            (_, Some(partition)) => Some(Counted::Prefix(partition_prefix(partition.as_str().ok_or_else(invalid)?))),
+            (None | Some(Value::Null), None) => None,
+            (Some(owned), None) => Some(Counted::parse_owned(owned).ok_or_else(invalid)?),
+        };
+        let mut parameters = Query::default();
+        if let Some(state) = body.get("as_of") {
+            parameters.set("as_of", state.as_str().ok_or_else(invalid)?);
+        }
         Ok(ShardViewRequest {
             design: body.get("design").cloned().ok_or_else(invalid)?,
             view: body.get("view").and_then(Value::as_str).ok_or_else(invalid)?.to_owned(),
-            query: ViewQuery::parse(&Query::default(), body.get("query"), Precedence::Body)?,
-            owned,
+            query: ViewQuery::parse(&parameters, body.get("query"), Precedence::Body)?,
+            counted,
         })
     }
 }
 
-impl Owned {
-    fn parse(value: &Value) -> Option<Self> {
+impl Counted {
+    fn parse_owned(value: &Value) -> Option<Self> {
         let grouping = match value.get("prefix").and_then(Value::as_str) {
             Some(prefix) => Grouping::ByPrefix(prefix.chars().next()?),
             None => Grouping::ById,
         };
         let buckets = value.get("buckets")?.as_array()?.iter();
         let buckets = buckets.map(|bucket| u16::try_from(bucket.as_u64()?).ok()).collect::<Option<_>>()?;
-        Some(Owned { grouping, buckets })
+        Some(Counted::Buckets(grouping, buckets))
     }
 }
 
@@ -73,18 +87,30 @@ struct Head {
     offset: Option<u64>,
 }
 
-fn merged(opened: &OpenedView, query: &ViewQuery, owned: Option<Owned>) -> MergedQuery {
-    let merged = MergedQuery::over(vec![query.program_query(&opened.view)]);
-    match owned {
-        Some(Owned { grouping, buckets }) => merged.counting(move |_, id| buckets.contains(&grouping.bucket(id))),
+fn merged(opened: &OpenedView, query: &ViewQuery, counted: Option<Counted>) -> Result<MergedQuery> {
+    let program_query = query.program_query(&opened.view);
+    let program_query = match query.as_of {
+        Some(at) => program_query.as_of(&opened.served.read(Some(at))?),
+        None => program_query,
+    };
+    let merged = MergedQuery::over(vec![program_query]);
+    Ok(match counted {
+        Some(Counted::Buckets(grouping, buckets)) => {
+            merged.counting(move |_, id| buckets.contains(&grouping.bucket(id)))
+        }
+        Some(Counted::Prefix(prefix)) => merged.counting(move |_, id| id.starts_with(&prefix)),
         None => merged,
-    }
+    })
 }
 
 /// `POST /{db}/_shard_view`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let served = call.open_database().await?;
-    let ShardViewRequest { design, view, query, owned } = ShardViewRequest::parse(&call.json().await?)?;
+    let body = call.json().await?;
+    if body.get("info") == Some(&Value::Bool(true)) {
+        return info(call, served, body).await;
+    }
+    let ShardViewRequest { design, view, query, counted } = ShardViewRequest::parse(&body)?;
     let (scripts, limit) = (call.state.scripts.clone(), TimeLimit::start(call.state.config.limits.query_time));
     let opened = blocking(move || open_view_of(served, &scripts, &design, &view)).await?;
     query.check(&opened)?;
@@ -98,9 +124,9 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let stall_timeout = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/x-ndjson", stall_timeout, move |mut out| async move {
         if let Some(readable) = readable {
-            return write_readable_rows(&opened, &query, owned, &readable, &mut out).await;
+            return write_readable_rows(&opened, &query, counted, &readable, &mut out).await;
         }
-        let merged = merged(&opened, &query, owned);
+        let merged = merged(&opened, &query, counted)?;
         match (query.is_reduced(opened.can_reduce)?, query.group) {
             (false, _) => write_rows(merged, &mut out).await,
             (true, Some(level)) => write_groups(merged, level, &mut out).await,
@@ -112,6 +138,19 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
                 Ok(())
             }
         }
+    })
+    .await
+}
+
+/// The state of the views of a design document.
+async fn info(call: Call, served: Arc<ServedDatabase>, body: Value) -> Result<HttpResponse> {
+    let scripts = call.state.scripts.clone();
+    let design = body.get("design").cloned();
+    let design = design.ok_or_else(|| Failure::bad_request("the body has a `design` beside `info`"))?;
+    blocking(move || {
+        let mut state = ViewsState::default();
+        state.add(&served, &scripts, &design)?;
+        HttpResponse::ok(&state)
     })
     .await
 }
@@ -154,14 +193,14 @@ async fn write_row(place: &RowPlace, row: &ProgramRow, out: &mut ResponseWriter)
 async fn write_readable_rows(
     opened: &OpenedView,
     query: &ViewQuery,
-    owned: Option<Owned>,
+    counted: Option<Counted>,
     readable: &Restriction,
     out: &mut ResponseWriter,
 ) -> Result<()> {
     write_head(Head { total: None, offset: None }, out)?;
     // Before the rows are read, which are at least as new.
     let updated = opened.view.info()?.sequence;
-    let mut rows = merged(opened, &query.unlimited(opened.can_reduce)?, owned).rows().map_err(view_failure)?;
+    let mut rows = merged(opened, &query.unlimited(opened.can_reduce)?, counted)?.rows().map_err(view_failure)?;
     let snapshot = opened.served.database().snapshot()?;
     let mut left = query.limit.unwrap_or(u64::MAX);
     while left > 0

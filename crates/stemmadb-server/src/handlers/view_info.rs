@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stemmadb::Value;
 
@@ -15,8 +16,8 @@ use crate::http::{HttpResponse, blocking};
 use crate::script::Scripts;
 
 /// The state of a design document's views in the databases that have the documents.
-#[derive(Default)]
-struct ViewsState {
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct ViewsState {
     rows: u64,
     /// The sequence up to which all views include changes, and the number of changes that they lack.
     sequence: u64,
@@ -27,7 +28,10 @@ struct ViewsState {
 
 impl ViewsState {
     /// Adds the state in one database.
-    fn add(&mut self, served: &Arc<ServedDatabase>, scripts: &Arc<Scripts>, design: &Value) -> Result<()> {
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(super) fn add(&mut self, served: &Arc<ServedDatabase>, scripts: &Arc<Scripts>, design: &Value) -> Result<()> {
         let newest = served.database().sequence();
         let (mut sequence, tasks) = (newest, served.database().maintenance().active_tasks());
         self.signatures.clear();
@@ -45,6 +49,38 @@ impl ViewsState {
         self.pending += newest.get() - sequence.get();
         Ok(())
     }
+
+    /// Adds the state in other databases.
+    pub(super) fn merge(&mut self, other: ViewsState) {
+        self.rows += other.rows;
+        self.sequence += other.sequence;
+        self.pending += other.pending;
+        self.is_updating |= other.is_updating;
+        self.signatures = other.signatures;
+    }
+
+    /// The answer of the route `_info`.
+    ///
+    /// # Errors
+    /// 500 if it can't be written.
+    pub(super) fn response(&self, name: &str, design: &Value) -> Result<HttpResponse> {
+        let pending = self.pending;
+        let language = design.get("language").and_then(Value::as_str).unwrap_or("javascript");
+        HttpResponse::ok(&json!({"name": name, "view_index": {
+            "updates_pending": {"minimum": pending, "preferred": pending, "total": pending},
+            "waiting_commit": false,
+            "waiting_clients": 0,
+            "updater_running": self.is_updating,
+            "update_seq": self.sequence,
+            "sizes": {"file": 0, "external": 0, "active": 0},
+            "rows": self.rows,
+            "signature": &blake3::hash(self.signatures.as_bytes()).to_hex()[..32],
+            "purge_seq": 0,
+            "language": language,
+            "compact_running": false,
+            "collator_versions": [],
+        }}))
+    }
 }
 
 /// `GET /{db}/_design/{ddoc}/_info`
@@ -57,22 +93,7 @@ pub(crate) async fn info(mut call: Call) -> Result<HttpResponse> {
         let design = design::open(&snapshot, &name)?.value()?;
         let mut state = ViewsState::default();
         databases.shards().iter().try_for_each(|served| state.add(served, &scripts, &design))?;
-        let pending = state.pending;
-        let language = design.get("language").and_then(Value::as_str).unwrap_or("javascript");
-        HttpResponse::ok(&json!({"name": name, "view_index": {
-            "updates_pending": {"minimum": pending, "preferred": pending, "total": pending},
-            "waiting_commit": false,
-            "waiting_clients": 0,
-            "updater_running": state.is_updating,
-            "update_seq": state.sequence,
-            "sizes": {"file": 0, "external": 0, "active": 0},
-            "rows": state.rows,
-            "signature": &blake3::hash(state.signatures.as_bytes()).to_hex()[..32],
-            "purge_seq": 0,
-            "language": language,
-            "compact_running": false,
-            "collator_versions": [],
-        }}))
+        state.response(&name, &design)
     })
     .await
 }

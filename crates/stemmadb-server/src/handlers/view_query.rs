@@ -95,6 +95,11 @@ impl ViewQuery {
         }
     }
 
+    /// The same query of a view that is not stored by partition.
+    pub(super) fn of_all_partitions(self) -> Self {
+        ViewQuery { partition: None, ..self }
+    }
+
     /// Takes `skip` and `limit` out of a query whose rows are filtered before they are counted.
     ///
     /// # Errors

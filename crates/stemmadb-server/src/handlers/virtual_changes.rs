@@ -18,7 +18,7 @@ use crate::app::Call;
 use crate::auth::Restriction;
 use crate::changes::{
     BATCH_BYTES, ChangeDocument, ChangeRow, ChangesFilter, FeedClient, FeedMode, PENDING_COUNTED, live_response,
-    parse_heartbeat, shows_sequence,
+    parse_heartbeat, parse_paths, shows_sequence,
 };
 use crate::design::document_json;
 use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options, readable_leaves};
@@ -40,6 +40,8 @@ struct VirtualChangesRequest {
     heartbeat: Option<Duration>,
     timeout: Duration,
     filter: ChangesFilter,
+    /// Patterns of paths, one of which a document has; none: any document.
+    paths: Vec<String>,
     descending: bool,
     /// The documents that the user may read; `None`: all.
     restriction: Option<Restriction>,
@@ -54,11 +56,7 @@ impl VirtualChangesRequest {
         let filter = ChangesFilter::parse(call, &open.own, body.as_ref()).await?;
         let query = &call.query;
         let in_body = |name: &str| body.as_ref().and_then(|body| body.get(name));
-        if query.text("path").is_some() || in_body("paths").is_some() {
-            return Err(Failure::not_implemented(
-                "The changes feed of a virtual database has no patterns of paths: use a filter.",
-            ));
-        }
+        let paths = parse_paths(&open.own, query, body.as_ref())?;
         let header = call.header("last-event-id");
         let since = header.or_else(|| query.text("since")).map(str::to_owned);
         let since = since.or_else(|| in_body("since").and_then(Value::as_str).map(str::to_owned));
@@ -79,6 +77,7 @@ impl VirtualChangesRequest {
             heartbeat: parse_heartbeat(query)?,
             timeout: query.number("timeout")?.map_or(call.state.config.limits.feed_timeout, Duration::from_millis),
             filter,
+            paths,
             descending: query.flag("descending", false)?,
             restriction: call.restriction.clone(),
         })
@@ -95,10 +94,11 @@ impl VirtualChangesRequest {
             (readable, chosen) => readable.or(chosen),
         };
         // Documents that the client could read before are reported as deleted.
-        Ok(match selector {
+        let changes = match selector {
             Some(selector) => changes.selector(&selector, self.restriction.is_some())?,
             None => changes,
-        })
+        };
+        Ok(if self.paths.is_empty() { changes } else { changes.paths(&self.paths) })
     }
 }
 
@@ -186,7 +186,11 @@ impl Feed {
     fn rows(&self) -> Result<VirtualChangeRows> {
         let with_documents = self.request.include_docs || self.request.filter.needs_documents();
         let changes = changes_after(&self.open, self.since.as_deref()).documents(with_documents);
-        let has_limit = self.descending && matches!(self.request.filter, ChangesFilter::All);
+        // Documents that have moved are filtered after the limit.
+        let is_unfiltered = matches!(self.request.filter, ChangesFilter::All)
+            && self.request.restriction.is_none()
+            && self.request.paths.is_empty();
+        let has_limit = self.descending && is_unfiltered;
         let changes = match usize::try_from(self.request.limit) {
             Ok(limit) if has_limit => changes.limit(limit),
             _ => changes,

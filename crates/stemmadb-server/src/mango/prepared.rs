@@ -146,7 +146,22 @@ impl PreparedQuery {
     ///
     /// # Errors
     /// 400 if a parameter is missing, unknown or invalid.
-    pub(crate) fn request(&self, database: &Database, mut body: Object) -> Result<FindRequest> {
+    pub(crate) fn request(&self, database: &Database, body: Object) -> Result<FindRequest> {
+        let (parameters, page) = self.split_parameters(body)?;
+        self.bind(database, parameters)?.page(&page)
+    }
+
+    /// As [`PreparedQuery::request`], for several databases, which plan the query themselves.
+    ///
+    /// # Errors
+    /// As [`PreparedQuery::request`].
+    pub(crate) fn unplanned_request(&self, body: Object) -> Result<FindRequest> {
+        let (parameters, page) = self.split_parameters(body)?;
+        FindRequest::parse(&self.bound_body(&parameters)?)?.page(&page)
+    }
+
+    /// The parameters of a request body, and the rest of it.
+    fn split_parameters(&self, mut body: Object) -> Result<(Object, Object)> {
         let parameters = match body.remove("parameters") {
             None => Object::new(),
             Some(Value::Object(parameters)) => parameters,
@@ -155,7 +170,15 @@ impl PreparedQuery {
         if let Some(name) = parameters.names().find(|name| !self.parameters.contains(*name)) {
             return Err(Failure::bad_request(format!("The query has no parameter `{name}`")));
         }
-        self.bind(database, parameters)?.page(&body)
+        Ok((parameters, body))
+    }
+
+    /// The body of the query with the values of its parameters.
+    fn bound_body(&self, parameters: &Object) -> Result<Value> {
+        bind_body(&self.body, &mut |name, _| {
+            let value = parameters.get(name).cloned();
+            value.ok_or_else(|| Failure::bad_request(format!("The parameter `{name}` is missing")))
+        })
     }
 
     fn bind(&self, database: &Database, parameters: Object) -> Result<FindRequest> {
@@ -163,10 +186,7 @@ impl PreparedQuery {
         if let Some((_, request)) = self.bound.lock().iter().find(|(parameters, _)| *parameters == key) {
             return Ok(request.clone());
         }
-        let body = bind_body(&self.body, &mut |name, _| {
-            let value = parameters.get(name).cloned();
-            value.ok_or_else(|| Failure::bad_request(format!("The parameter `{name}` is missing")))
-        })?;
+        let body = self.bound_body(&parameters)?;
         let has_design_documents = design::has_any(&database.snapshot()?)?;
         let request = FindRequest::parse(&body)?.prepared(database, has_design_documents)?;
         if key.len() <= BOUND_BYTES_MAX {

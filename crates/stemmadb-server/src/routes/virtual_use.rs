@@ -6,13 +6,8 @@ use stemmadb::past::At;
 
 use crate::app::parse_as_of;
 use crate::auth::Route;
-use crate::documents::format_rfc3339_us;
 use crate::error::{Failure, Result};
 use crate::http::Query;
-use crate::virtual_databases::EnteredVirtual;
-
-/// The version of the placement as long as no document has moved.
-const FIRST_EPOCH: u64 = 1;
 
 /// The part of a virtual database that a route is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +29,7 @@ pub(crate) enum VirtualUse {
 /// The part of a virtual database that a route is about. Routes are unsupported unless they are named here.
 pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
     match (route.method.as_str(), route.path) {
-        ("PUT" | "DELETE", "/{db}") => VirtualUse::Whole,
+        ("PUT" | "DELETE", "/{db}") | ("POST", "/{db}/_restore") => VirtualUse::Whole,
         (_, "/{db}")
         | (
             _,
@@ -50,6 +45,8 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
             | "/{db}/_transact"
             | "/{db}/_watch"
             | "/{db}/_find"
+            | "/{db}/_prepare"
+            | "/{db}/_prepared/{handle}"
             | "/{db}/_index"
             | "/{db}/_index/_bulk_delete"
             | "/{db}/_index/{ddoc}/json/{name}"
@@ -72,9 +69,19 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
         )
         | ("GET" | "POST" | "DELETE", "/{db}/_shards")
         | ("GET", "/{db}/_shards/{doc}") => VirtualUse::Shards,
-        ("COPY", "/{db}/{doc}" | "/{db}/_design/{ddoc}") | (_, "/{db}/_explain") | ("PUT", "/{db}/_retention") => {
-            VirtualUse::Divided
-        }
+        (
+            _,
+            "/{db}/_partition/{partition}"
+            | "/{db}/_partition/{partition}/_all_docs"
+            | "/{db}/_partition/{partition}/_find"
+            | "/{db}/_partition/{partition}/_explain"
+            | "/{db}/_partition/{partition}/_design/{ddoc}/_view/{view}"
+            | "/{db}/_partition/{partition}/{rest*}",
+        ) => VirtualUse::Divided,
+        ("COPY", "/{db}/{doc}" | "/{db}/_design/{ddoc}")
+        | (_, "/{db}/_explain")
+        | ("PUT", "/{db}/_retention")
+        | ("POST", "/{db}/_update_where" | "/{db}/_backup") => VirtualUse::Divided,
         (
             "GET" | "PUT" | "DELETE" | "PATCH",
             "/{db}/{doc}" | "/{db}/_design/{ddoc}" | "/{db}/{doc}/{file*}" | "/{db}/_design/{ddoc}/{file*}",
@@ -93,9 +100,8 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
 /// The parameter `as_of` of a request, as all shards understand it: a time.
 ///
 /// # Errors
-/// 400 for a sequence, which shards don't have in common; 501 if documents have moved, because their past does not, or
-/// if the route reads no past of several shards.
-pub(crate) fn as_of_all_shards(entered: &EnteredVirtual, route: &Route, query: &Query) -> Result<Option<String>> {
+/// 400 for a sequence, which shards don't have in common; 501 if the route reads no past of several shards.
+pub(crate) fn as_of_all_shards(route: &Route, query: &Query) -> Result<Option<SystemTime>> {
     let Some(at) = parse_as_of(query)? else { return Ok(None) };
     let time = match at {
         At::Time(time) => time,
@@ -106,19 +112,23 @@ pub(crate) fn as_of_all_shards(entered: &EnteredVirtual, route: &Route, query: &
     };
     let reads_past = matches!(
         (route.method.as_str(), route.path),
-        ("GET", "/{db}/{doc}" | "/{db}/{doc}/{file*}") | (_, "/{db}/_all_docs")
+        ("GET", "/{db}/{doc}" | "/{db}/{doc}/{file*}")
+            | (
+                _,
+                "/{db}/_all_docs"
+                    | "/{db}/_find"
+                    | "/{db}/_explain"
+                    | "/{db}/_aggregate"
+                    | "/{db}/_design/{ddoc}/_view/{view}"
+                    | "/{db}/_design/{ddoc}/_view/{view}/queries"
+            )
     );
-    if !reads_past {
-        return Err(Failure::not_implemented(format!(
-            "{} {} of a virtual database can't be read as of the past: read documents, attachments or `_all_docs`.",
+    match reads_past {
+        true => Ok(Some(time)),
+        false => Err(Failure::not_implemented(format!(
+            "{} {} of a virtual database can't be read as of the past: read documents, attachments, `_all_docs`, \
+             `_find`, `_aggregate` or views.",
             route.method, route.path
-        )));
+        ))),
     }
-    if entered.layout().epoch() != Some(FIRST_EPOCH) {
-        let reason = "Documents of the virtual database have moved between shards, and their past has not: it can't be \
-                      read as of the past.";
-        return Err(Failure::not_implemented(reason));
-    }
-    let us = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
-    Ok(Some(format_rfc3339_us(u64::try_from(us).unwrap_or(u64::MAX))))
 }

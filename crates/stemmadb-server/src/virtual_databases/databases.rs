@@ -40,6 +40,11 @@ impl Layout {
         &self.all
     }
 
+    /// Which shard has which documents; `None` for a database that is not virtual.
+    pub(crate) fn map(&self) -> Option<&ShardMap> {
+        self.map.as_ref()
+    }
+
     /// The names of the shards, in their order.
     pub(crate) fn names(&self) -> &[String] {
         self.map.as_ref().map_or(&[], ShardMap::names)
@@ -88,7 +93,7 @@ impl Layout {
 
     /// The shard that has a document.
     pub(crate) fn shard_of(&self, id: &str) -> Shard {
-        match self.is_spread() && !id.starts_with("_local/") {
+        match self.map.is_some() && !id.starts_with("_local/") {
             true => self.all[self.index_of(id)].clone(),
             false => Shard::Here(self.of(id).clone()),
         }

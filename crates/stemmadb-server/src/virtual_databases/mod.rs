@@ -13,8 +13,10 @@
 
 mod databases;
 mod moves;
+mod past;
 mod remote;
 mod replicas;
+mod restored;
 mod split;
 mod whole;
 
@@ -37,11 +39,13 @@ use crate::servers::{HERE, OtherServers};
 pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
+use past::PastShards;
 pub(crate) use remote::Location;
 use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
 pub(crate) use replicas::PromoteRequest;
 use replicas::Replica;
+pub(crate) use restored::{PartBackup, VirtualManifest};
 pub(crate) use split::TEND_INTERVAL;
 use split::check_shard_bytes_max;
 pub(crate) use whole::DesignWrite;
@@ -127,6 +131,8 @@ impl ShardSignals {
 pub(crate) struct EnteredVirtual {
     pub(crate) open: Arc<OpenVirtual>,
     layout: Arc<Layout>,
+    /// What is read of the past, if the request names a time.
+    past: Option<Arc<PastShards>>,
     guard: OwnedRwLockReadGuard<()>,
 }
 
@@ -273,15 +279,20 @@ impl VirtualDatabases {
         let mut created = Vec::new();
         let result = self.create_parts(name, &new, &mut created).await;
         if result.is_err() {
-            for (shard, part) in created {
-                // The next start removes what can't be removed now, unless it is on another server.
-                match part {
-                    Shard::Here(_) => self.delete_shard_here(&database_name(name, &shard)).await.ok(),
-                    Shard::There(remote) => remote.delete().await.ok(),
-                };
-            }
+            self.delete_created(name, created).await;
         }
         result
+    }
+
+    /// Deletes the shards of a virtual database that could not be created.
+    async fn delete_created(&self, name: &str, created: Vec<(String, Shard)>) {
+        for (shard, part) in created {
+            // The next start removes what can't be removed now, unless it is on another server.
+            match part {
+                Shard::Here(_) => self.delete_shard_here(&database_name(name, &shard)).await.ok(),
+                Shard::There(remote) => remote.delete().await.ok(),
+            };
+        }
     }
 
     async fn create_parts(&self, name: &str, new: &NewVirtual, created: &mut Vec<(String, Shard)>) -> Result<()> {
@@ -428,7 +439,7 @@ impl VirtualDatabases {
             let guard = slot.fence.clone().read_owned().await;
             if slot.is_current(&open) {
                 let layout = open.layout();
-                return Ok(EnteredVirtual { open, layout, guard });
+                return Ok(EnteredVirtual { open, layout, past: None, guard });
             }
         }
     }

@@ -346,6 +346,10 @@ impl VirtualSlot {
             blocking(move || record.change(|locations| locations.add(&shard, &remote))).await?;
         }
         let part = create_shard(&self.directory, &self.servers, &self.name, &shard, server).await?;
+        if let Err(failure) = open.keep_past_in(&part).await {
+            self.delete_shard(&shard, part).await.ok();
+            return Err(failure);
+        }
         open.shards.write().insert(shard.clone(), part.clone());
         let (added, member) = (open.clone(), part.member(&shard));
         let added = blocking(move || Ok(added.database.add_shard(member)?)).await;

@@ -59,6 +59,15 @@ impl Shard {
         }
     }
 
+    /// Whether this is the same shard.
+    pub(super) fn is_same(&self, other: &Shard) -> bool {
+        match (self, other) {
+            (Shard::Here(one), Shard::Here(other)) => Arc::ptr_eq(one, other),
+            (Shard::There(one), Shard::There(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The name of its server.
     pub(crate) fn server(&self) -> &str {
         match self {
@@ -286,7 +295,7 @@ pub(super) struct VirtualRecord {
 }
 
 /// The kinds of the directory's records, by the name of the virtual database.
-const PLACEMENTS: &str = "placement";
+pub(super) const PLACEMENTS: &str = "placement";
 const LOCATIONS: &str = "shard_locations";
 /// In a cluster: which server has it open. A value that is new for each opening.
 const HOLDERS: &str = "shard_holder";

@@ -261,6 +261,9 @@ impl VirtualSlot {
                 return Err(failure);
             }
         };
+        if let Err(failure) = open.keep_past_in(&part).await {
+            tracing::warn!(target: "stemma::database", "the past of a replica of {of} of {}: {failure}", self.name);
+        }
         let mut replica = Replica { name, of: of.to_owned(), part, following: None };
         replica.follow(shard);
         open.replicas.lock().push(replica);

@@ -237,7 +237,8 @@ impl EnteredVirtual {
     /// 404 if there is none; 503 if its server does not answer.
     pub(crate) async fn design(&self, name: &str) -> Result<Value> {
         let id = format!("_design/{name}");
-        match self.shard_of(&id) {
+        // Of the newest state, also for a read of the past.
+        match self.open.layout().shard_of(&id) {
             Shard::Here(served) => {
                 let name = name.to_owned();
                 blocking(move || {

@@ -20,7 +20,11 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn start() -> Self {
-        let servers = Servers { home: TestServer::new(), b: TestServer::new(), c: TestServer::new() };
+        Self::start_with(TestServer::new)
+    }
+
+    pub(crate) fn start_with(new: impl Fn() -> TestServer) -> Self {
+        let servers = Servers { home: new(), b: new(), c: new() };
         for (name, server) in [("b", &servers.b), ("c", &servers.c)] {
             let url = format!("http://admin:secret@{}", server.address());
             let added = servers.home.put(&format!("/_servers/{name}"), &json!({"url": url, "zone": name}));

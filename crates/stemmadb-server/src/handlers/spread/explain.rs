@@ -11,11 +11,14 @@ use crate::http::HttpResponse;
 /// `POST /{db}/_explain`
 pub(super) async fn explain(mut call: Call, handler: Handler) -> Result<HttpResponse> {
     let body = call.json().await?;
-    let layout = call.entered()?.layout();
-    let asked: Vec<_> = layout.all().iter().cloned().map(|shard| (shard, Some(body.clone()))).collect();
+    let (entered, layout) = (call.entered()?, call.entered()?.layout());
+    let shards = layout.names().iter().zip(layout.all()).enumerate();
+    let shards = shards.filter(|(index, _)| entered.is_read(*index)).map(|(_, shard)| shard);
+    let (names, asked): (Vec<_>, Vec<_>) =
+        shards.map(|(name, shard)| (name, (shard.clone(), Some(body.clone())))).unzip();
     let answers = ShardCall::same_route(&call, handler).ask_all(asked).await?;
     let (mut explained, mut plans) = (None, Object::new());
-    for (name, (_, answer)) in layout.names().iter().zip(answers) {
+    for (name, (_, answer)) in names.into_iter().zip(answers) {
         let Value::Object(mut answer) = answer else { return Err(Failure::internal("a shard explained nothing")) };
         plans.insert(name, answer.remove("plan").unwrap_or_default());
         explained.get_or_insert(answer);

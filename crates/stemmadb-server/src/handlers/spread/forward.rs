@@ -112,7 +112,7 @@ async fn passed_on(call: &Call, open: &OpenVirtual, remote: &RemoteShard) -> Res
 }
 
 /// The path after the name of the database, as the client wrote it.
-fn rest_of_path(call: &Call) -> Result<String> {
+pub(super) fn rest_of_path(call: &Call) -> Result<String> {
     let path = call.parts.uri.path().trim_start_matches('/');
     let (_, rest) = path.split_once('/').ok_or_else(|| Failure::internal("the path names no document"))?;
     Ok(format!("/{rest}"))

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use hyper::StatusCode;
 use stemmadb::{Object, Selector, Value};
+use stemmadb_federation::VirtualPast;
 
 use super::shard_call::ShardCall;
 use crate::app::{Call, Handler};
@@ -60,7 +61,7 @@ struct MergedListing<'a> {
 impl<'a> MergedListing<'a> {
     fn new(asking: ShardCall<'a>, entered: &'a EnteredVirtual, query: &'a ListingQuery) -> Self {
         let layout = entered.layout();
-        let shards = layout.all().iter().cloned().enumerate();
+        let shards = layout.all().iter().cloned().enumerate().filter(|(index, _)| entered.is_read(*index));
         let shards = shards
             .map(|(index, shard)| ShardRows { index, shard, rows: VecDeque::new(), last: None, is_complete: false })
             .collect();
@@ -181,11 +182,17 @@ async fn past_total(asking: &ShardCall<'_>, entered: &EnteredVirtual) -> Result<
     let mut query = shown(asking.call());
     query.set("limit", "0");
     let mut total = 0;
-    for shard in entered.layout().all() {
+    let layout = entered.layout();
+    for (_, shard) in layout.all().iter().enumerate().filter(|(index, _)| entered.is_read(*index)) {
         let (_, answer) = asking.ask(shard, &query, None).await?;
         total += answer.get("total_rows").and_then(Value::as_u64).unwrap_or_default();
     }
     Ok(total)
+}
+
+/// The error for the position of a state of the past.
+pub(super) fn no_past_sequence() -> Failure {
+    Failure::not_implemented("A virtual database has no `update_seq` of the past.")
 }
 
 /// One listing, in the format of one database. The offset is null if it would have to be counted.
@@ -193,7 +200,11 @@ async fn listing(call: &Call, query: &ListingQuery, designs: bool) -> Result<Vec
     let entered = call.entered()?;
     let handler: Handler = |call| Box::pin(crate::handlers::listing::all_docs(call));
     let asking = || ShardCall::get(call, handler, "/_all_docs");
-    let total = match designs {
+    if query.update_seq && entered.past().is_some() {
+        return Err(no_past_sequence());
+    }
+    let has_copies = entered.past().is_some_and(VirtualPast::has_copies);
+    let total = match designs || has_copies {
         false if call.query.text("as_of").is_some() => past_total(&asking(), entered).await?,
         false => {
             let open = entered.open.clone();
@@ -201,7 +212,8 @@ async fn listing(call: &Call, query: &ListingQuery, designs: bool) -> Result<Vec
             blocking(move || Ok(open.database.find(readable).count()?)).await?
         }
         true => {
-            let all = ListingQuery::default().design_documents_only();
+            let all = ListingQuery::default();
+            let all = if designs { all.design_documents_only() } else { all };
             let (mut rows, mut count) = (MergedListing::new(asking(), entered, &all), 0);
             while rows.next().await?.is_some() {
                 count += 1;

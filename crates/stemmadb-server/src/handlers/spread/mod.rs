@@ -6,17 +6,20 @@
 //!
 //! Each request keeps documents in their shards until it ends.
 
+mod backup;
 mod divided;
 mod explain;
 mod forward;
 mod listing;
+mod partition;
 mod shard_call;
 mod single;
+mod update_where;
 mod view;
 mod whole;
 
 use crate::app::{Call, Handler};
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::http::HttpResponse;
 use crate::virtual_databases::Shard;
 pub(super) use forward::forward_body;
@@ -48,6 +51,9 @@ pub(super) async fn document_rows(call: Call) -> Result<HttpResponse> {
 
 /// Answers a request about several documents, or about the database.
 pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse> {
+    if call.route.path.starts_with("/{db}/_partition/") {
+        return partition::answer(call, handler).await;
+    }
     match (call.route.method.as_str(), call.route.path) {
         ("POST", "/{db}") => divided::post(call, handler).await,
         ("GET", "/{db}") => whole::info(call).await,
@@ -59,6 +65,8 @@ pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse>
         (_, "/{db}/_design_docs") => listing::all_docs(call, true).await,
         (_, "/{db}/_all_docs/queries") => listing::queries(call, false).await,
         (_, "/{db}/_design_docs/queries") => listing::queries(call, true).await,
+        (_, "/{db}/_backup") => backup::back_up(call, handler).await,
+        (_, "/{db}/_update_where") => update_where::update_where(call, handler).await,
         (_, "/{db}/_ensure_full_commit") => whole::ensure_full_commit(call, handler).await,
         (_, "/{db}/_explain") => explain::explain(call, handler).await,
         ("PUT", "/{db}/_retention") => whole::set_everywhere(call, handler).await,
@@ -66,10 +74,7 @@ pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse>
         (_, "/{db}/_compact" | "/{db}/_view_cleanup") => whole::everywhere(call, handler).await,
         (_, "/{db}/_design/{ddoc}/_view/{view}") => view::get(call).await,
         (_, "/{db}/_design/{ddoc}/_view/{view}/queries") => view::queries(call).await,
-        (_, "/{db}/_design/{ddoc}/_info") => Err(Failure::not_implemented(format!(
-            "The virtual database `{}` has shards on other servers, and no information about its views then.",
-            call.parameter("db")?
-        ))),
+        (_, "/{db}/_design/{ddoc}/_info") => view::info(call).await,
         _ => handler(call).await,
     }
 }

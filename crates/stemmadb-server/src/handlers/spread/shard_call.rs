@@ -48,6 +48,11 @@ impl<'a> ShardCall<'a> {
         ShardCall { call, handler, methods: (Method::GET, Method::POST), rest: rest.into(), parameters: None }
     }
 
+    /// A route at a path after the name of the database, with the request's parameters.
+    pub(super) fn at_path(call: &'a Call, handler: Handler, rest: String) -> Self {
+        ShardCall { call, handler, methods: (Method::GET, Method::POST), rest: rest.into(), parameters: None }
+    }
+
     /// A document, which is read, or written with a body. `rest` is its path.
     ///
     /// # Errors
@@ -70,6 +75,7 @@ impl<'a> ShardCall<'a> {
     /// # Errors
     /// The error that the shard answers with; 503 if its server does not answer.
     pub(super) async fn ask(&self, shard: &Shard, query: &Query, body: Option<&Value>) -> Result<(StatusCode, Value)> {
+        let query = &*self.at_state(shard, query);
         let body = body.map(|body| Bytes::from(body.to_json()));
         let (status, answer) = match shard {
             Shard::Here(served) => self.ask_here(served, query, body).await?,
@@ -95,6 +101,19 @@ impl<'a> ShardCall<'a> {
             self.ask(&shard, &self.call.query, body.as_ref()).await
         };
         try_join_all(asked.into_iter().map(ask)).await
+    }
+
+    /// The parameters of a request to a shard: the state of the past is one of its own.
+    fn at_state<'q>(&self, shard: &Shard, query: &'q Query) -> Cow<'q, Query> {
+        let entered = self.call.virtual_database.as_ref().filter(|_| query.text("as_of").is_some());
+        match entered.and_then(|entered| entered.as_of(shard)) {
+            Some(state) => {
+                let mut query = query.clone();
+                query.set("as_of", state);
+                Cow::Owned(query)
+            }
+            None => Cow::Borrowed(query),
+        }
     }
 
     fn method(&self, has_body: bool) -> Method {

@@ -15,18 +15,21 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use stemmadb::views::{ProgramReducer, ViewProgram, combine_reductions};
 use stemmadb::{Object, Value};
-use stemmadb_federation::Grouping;
+use stemmadb_federation::{Grouping, ShardMap};
 use tokio::sync::mpsc;
 
+use super::listing::no_past_sequence;
 use super::shard_call::{ShardCall, on_behalf};
 use crate::app::{Call, Handler};
 use crate::design::DesignView;
+use crate::documents::partition_prefix;
 use crate::error::{Failure, Result};
 use crate::handlers::row_parameters::{Precedence, RowParameters};
+use crate::handlers::view_info::ViewsState;
 use crate::handlers::view_query::ViewQuery;
 use crate::handlers::view_rows::print_group;
 use crate::http::{Body, BodyError, BodyTimeout, HttpResponse, Query, blocking, next_frame, server_runtime};
-use crate::virtual_databases::{EnteredVirtual, OUTDATED, Shard};
+use crate::virtual_databases::{OUTDATED, Shard};
 
 /// The rows whose documents are read together, and the groups that are reduced together.
 const BATCH_LEN: usize = 200;
@@ -145,21 +148,18 @@ struct SpreadView {
     view: String,
     program: Arc<DesignView>,
     can_reduce: bool,
+    /// Only rows of documents of this partition count, all of which are in one shard.
+    partition: Option<String>,
 }
 
 impl SpreadView {
-    async fn open(call: &Call) -> Result<Self> {
+    async fn open(call: &Call, partition: Option<String>) -> Result<Self> {
         let entered = call.entered()?;
         let (name, view) = (call.parameter("ddoc")?, call.parameter("view")?.to_owned());
         let design = entered.design(name).await?;
         let program = Arc::new(DesignView::new(&entered.open.own, &call.state.scripts, &design, &view)?);
         let reducer = ViewProgram::reducer(&*program);
-        if matches!(reducer, ProgramReducer::First | ProgramReducer::Last) {
-            return Err(Failure::not_implemented(
-                "A virtual database with shards on other servers has no views with `_first` and `_last`.",
-            ));
-        }
-        Ok(SpreadView { design, view, program, can_reduce: reducer != ProgramReducer::None })
+        Ok(SpreadView { design, view, program, can_reduce: reducer != ProgramReducer::None, partition })
     }
 }
 
@@ -172,8 +172,10 @@ struct SpreadQuery {
 }
 
 impl SpreadQuery {
-    fn parse(call: &Call, body: Option<&Value>, precedence: Precedence, can_reduce: bool) -> Result<Self> {
+    fn parse(call: &Call, view: &SpreadView, body: Option<&Value>, precedence: Precedence) -> Result<Self> {
         let query = ViewQuery::parse(&call.query, body, precedence)?;
+        let query = if view.partition.is_some() { query.of_all_partitions() } else { query };
+        let can_reduce = view.can_reduce;
         if query.update_seq && !query.needs_update() {
             let reason = "A virtual database has no `update_seq` of views that are not updated.";
             return Err(Failure::not_implemented(reason));
@@ -224,10 +226,18 @@ async fn ask(call: &Call, view: &SpreadView, query: &SpreadQuery, filters: bool)
     body.insert("design", view.design.clone());
     body.insert("view", view.view.as_str());
     body.insert("query", Value::Object(query.parameters.clone()));
-    let asked = layout.all().iter().enumerate().map(|(index, shard)| {
+    let of_partition = view.partition.as_ref().map(|name| layout.index_of(&partition_prefix(name)));
+    let is_asked = |index: usize| entered.is_read(index) && of_partition.is_none_or(|only| only == index);
+    let shards = layout.all().iter().enumerate().filter(|(index, _)| is_asked(*index));
+    let asked = shards.map(|(index, shard)| {
         let mut body = body.clone();
-        if filters {
-            body.insert("owned", owned(entered, index));
+        if let Some(partition) = &view.partition {
+            body.insert("partition", partition.as_str());
+        } else if filters && let Some(map) = layout.map() {
+            body.insert("owned", owned(map, index));
+        }
+        if let Some(state) = entered.as_of(shard) {
+            body.insert("as_of", state);
         }
         ask_shard(call, shard, Value::Object(body))
     });
@@ -235,8 +245,7 @@ async fn ask(call: &Call, view: &SpreadView, query: &SpreadQuery, filters: bool)
 }
 
 /// The documents of a shard.
-fn owned(entered: &EnteredVirtual, shard: usize) -> Value {
-    let map = entered.open.database.map();
+fn owned(map: &ShardMap, shard: usize) -> Value {
     let buckets = map.buckets_of(shard).into_iter().map(|bucket| Value::from(u64::from(bucket)));
     let mut owned = Object::new();
     owned.insert("buckets", Value::Array(buckets.collect()));
@@ -305,16 +314,20 @@ async fn read(call: &Call, view: &SpreadView, query: SpreadQuery) -> Result<Spre
     let entered = call.entered()?;
     let layout = entered.layout();
     let sequence = match query.query.update_seq {
+        true if entered.past().is_some() => return Err(no_past_sequence()),
         true => {
             let open = entered.open.clone();
             Some(blocking(move || Ok(open.database.changes().newest_token())).await?)
         }
         false => None,
     };
-    let filters = layout.is_moving() || layout.has_moved() && !query.query.needs_update();
+    let filters = match entered.past() {
+        Some(past) => past.has_copies(),
+        None => layout.is_moving() || layout.has_moved() && !query.query.needs_update(),
+    };
     let mut lines = ask(call, view, &query, filters).await?;
     // Copying begins without the fence. Which shard owns a document is the same as before.
-    if !filters && layout.epoch() != Some(entered.open.database.epoch()) {
+    if !filters && entered.past().is_none() && layout.epoch() != Some(entered.open.database.epoch()) {
         lines = ask(call, view, &query, true).await?;
     }
     let parts = MergedParts::begin(lines, query.is_descending()).await?;
@@ -516,10 +529,19 @@ async fn write_all(
 }
 
 /// `_design/{ddoc}/_view/{view}`
-pub(super) async fn get(mut call: Call) -> Result<HttpResponse> {
+pub(super) async fn get(call: Call) -> Result<HttpResponse> {
+    one(call, None).await
+}
+
+/// `_partition/{partition}/_design/{ddoc}/_view/{view}`
+pub(super) async fn of_partition(call: Call, partition: String) -> Result<HttpResponse> {
+    one(call, Some(partition)).await
+}
+
+async fn one(mut call: Call, partition: Option<String>) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let view = SpreadView::open(&call).await?;
-    let query = SpreadQuery::parse(&call, body.as_ref(), Precedence::QueryString, view.can_reduce)?;
+    let view = SpreadView::open(&call, partition).await?;
+    let query = SpreadQuery::parse(&call, &view, body.as_ref(), Precedence::QueryString)?;
     let result = read(&call, &view, query).await?;
     Ok(respond(call, view, vec![result], true))
 }
@@ -529,11 +551,27 @@ pub(super) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let body = call.json().await?;
     let queries = body.get("queries").and_then(Value::as_array);
     let queries = queries.ok_or_else(|| Failure::bad_request("POST body must include `queries` parameter."))?;
-    let view = SpreadView::open(&call).await?;
+    let view = SpreadView::open(&call, None).await?;
     let mut results = Vec::with_capacity(queries.len());
     for query in queries {
-        let query = SpreadQuery::parse(&call, Some(query), Precedence::Body, view.can_reduce)?;
+        let query = SpreadQuery::parse(&call, &view, Some(query), Precedence::Body)?;
         results.push(read(&call, &view, query).await?);
     }
     Ok(respond(call, view, results, false))
+}
+
+/// `_design/{ddoc}/_info`
+pub(super) async fn info(call: Call) -> Result<HttpResponse> {
+    let name = call.parameter("ddoc")?.to_owned();
+    let (design, layout) = (call.entered()?.design(&name).await?, call.entered()?.layout());
+    let body: Object = [("info", Value::from(true)), ("design", design.clone())].into_iter().collect();
+    let body = Value::Object(body);
+    let asked: Vec<_> = layout.all().iter().cloned().map(|shard| (shard, Some(body.clone()))).collect();
+    let handler: Handler = |call| Box::pin(crate::handlers::shard_view::post(call));
+    let mut state = ViewsState::default();
+    for (_, answer) in ShardCall::get(&call, handler, "/_shard_view").ask_all(asked).await? {
+        let of_shard = answer.deserialize_into();
+        state.merge(of_shard.map_err(|_| Failure::internal("a shard answered without the state of its views"))?);
+    }
+    state.response(&name, &design)
 }

@@ -16,6 +16,8 @@ use crate::read::Snapshot;
 use crate::revision::Sequence;
 use crate::tree::Direction;
 use crate::value::Value;
+use crate::varint;
+use crate::view::layout::damaged;
 use crate::view::materialized::ViewReading;
 use crate::view::partials;
 use crate::view::reduce::{Fold, Reducer};
@@ -103,7 +105,8 @@ impl MergedQuery {
             parts.push(Select::default().rows(reading));
         }
         let heads = no_rows(parts.len());
-        let rows = MergedRange { parts, heads, order: RowOrder::Ascending, filter: self.filter };
+        let (filter, deciding) = (self.filter, Vec::new());
+        let rows = MergedRange { parts, heads, order: RowOrder::Ascending, filter, deciding };
         let first = self.parts.into_iter().next();
         let partition = first.as_ref().and_then(|query| query.partition);
         let select = first.map(|query| query.select).unwrap_or_default();
@@ -152,14 +155,20 @@ impl MergedQuery {
         let Run { mut rows, reducer, ranges, .. } = self.run(false)?;
         let Some(reducer) = reducer.as_deref() else { return Ok(Vec::new()) };
         let parts: Vec<usize> = (0..rows.parts.len()).collect();
-        let mut fold = reducer.begin();
-        for range in ranges {
-            let partial = rows.reduce(&parts, reducer, &range)?;
-            if !partial.is_empty() {
-                fold.part(&partial)?;
+        let (mut fold, mut place) = (reducer.begin(), None);
+        for (at, range) in ranges.iter().enumerate() {
+            let partial = rows.reduce(&parts, reducer, range)?;
+            if partial.is_empty() {
+                continue;
+            }
+            fold.part(&partial)?;
+            let row = std::mem::take(&mut rows.deciding);
+            match reducer.deciding_row() {
+                Some(Direction::Ascending) if place.is_some() => {}
+                _ => place = Some(RowPlace { range: at, order: row }),
             }
         }
-        fold.finish()
+        Ok(placed(reducer, place.unwrap_or_default(), fold.finish()?))
     }
 
     /// Groups the rows of all databases and reduces each group; see [`ProgramQuery::groups`].
@@ -201,19 +210,52 @@ pub struct RowPlace {
 }
 
 /// Reduces what the databases of several processes have reduced by [`MergedQuery::reduce_partially`], or as
-/// [`MergedGroups::partial`]; `None` if there are no rows. For a program whose reducer is `First` or `Last`, the parts
-/// are in the order of their rows.
+/// [`MergedGroups::partial`]; `None` if there are no rows. The order of the parts counts only for custom reducers.
 ///
 /// # Errors
 /// Those of the program; `Corrupt` if a part is malformed.
 pub fn combine_reductions(program: &Arc<dyn ViewProgram>, parts: &[Vec<u8>]) -> Result<Option<Value>> {
     let reducer = CountingReducer::new(program.clone());
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    if let Some(deciding) = reducer.deciding_row() {
+        let placed = parts.map(|part| split_placed(part)).collect::<Result<Vec<_>>>()?;
+        let decisive = match deciding {
+            Direction::Ascending => placed.into_iter().min_by(|one, other| one.0.cmp(&other.0)),
+            Direction::Descending => placed.into_iter().max_by(|one, other| one.0.cmp(&other.0)),
+        };
+        return decisive.map(|(_, partial)| reducer.result(partial)).transpose();
+    }
     let (mut fold, mut is_empty) = (reducer.begin(), true);
-    for part in parts.iter().filter(|part| !part.is_empty()) {
+    for part in parts {
         fold.part(part)?;
         is_empty = false;
     }
     if is_empty { Ok(None) } else { reducer.result(&fold.finish()?).map(Some) }
+}
+
+/// A partial reduction for another process. If one row decides it, the place of that row comes first: its range, the
+/// length of its key, and its key.
+fn placed(reducer: &dyn Reducer, place: RowPlace, partial: Vec<u8>) -> Vec<u8> {
+    if reducer.deciding_row().is_none() || partial.is_empty() {
+        return partial;
+    }
+    let mut placed = Vec::with_capacity(partial.len() + place.order.len() + 8);
+    varint::write(place.range as u64, &mut placed);
+    varint::write(place.order.len() as u64, &mut placed);
+    placed.extend_from_slice(&place.order);
+    placed.extend_from_slice(&partial);
+    placed
+}
+
+/// The range and the key of a row.
+type PlaceBytes<'a> = (u64, &'a [u8]);
+
+/// Splits what [`placed`] wrote.
+fn split_placed(mut part: &[u8]) -> Result<(PlaceBytes<'_>, &[u8])> {
+    let range = varint::read(&mut part)?;
+    let len = usize::try_from(varint::read(&mut part)?).unwrap_or(usize::MAX);
+    let (order, partial) = part.split_at_checked(len).ok_or_else(|| damaged("a part of a reduction"))?;
+    Ok(((range, order), partial))
 }
 
 fn no_rows(count: usize) -> Vec<Option<RawRow>> {
@@ -227,6 +269,8 @@ struct MergedRange {
     heads: Vec<Option<RawRow>>,
     order: RowOrder,
     filter: Option<RowFilter>,
+    /// The key of the row that decided the last reduction, if one row did.
+    deciding: Vec<u8>,
 }
 
 impl MergedRange {
@@ -297,6 +341,7 @@ impl MergedRange {
         while let Some((_, row)) = self.next()? {
             fold.row(&row.key, &row.value)?;
             if is_decided_by_one {
+                self.deciding = row.key;
                 break;
             }
         }
@@ -454,7 +499,8 @@ impl MergedGroups {
             };
             self.left -= 1;
             let result = reducer.result(&partial)?;
-            (self.place.order, self.partial) = (prefix, partial);
+            let deciding = RowPlace { range: 0, order: std::mem::take(&mut self.rows.deciding) };
+            (self.place.order, self.partial) = (prefix, placed(&*reducer, deciding, partial));
             return Ok(Some((key, result)));
         }
         Ok(None)
