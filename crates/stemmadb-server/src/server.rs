@@ -33,9 +33,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use uuid::Uuid;
 
-use crate::accounts::{Administrators, Authenticator, Identity, Roles, Tokens, authorize};
+use crate::accounts::{Authenticator, Identity, authorize};
 use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{
     Access, PREFLIGHT, Route, SERVER_SEAL, User, check_host, check_origin, cors_headers, is_script_request, refused,
@@ -121,7 +120,7 @@ impl Server {
             let directory = Arc::new(Directory::open_in(&opened, cluster)?);
             directory.limit_open_files();
             let settings = Arc::new(RuntimeSettings::load(&opened, &*directory)?);
-            let (authenticator, generated_password) = load_accounts(&settings, &directory)?;
+            let (authenticator, generated_password) = Authenticator::load(&settings, &directory)?;
             let signing_key = signing_key(&directory)?;
             Ok((directory, settings, authenticator, generated_password, signing_key))
         })
@@ -376,21 +375,6 @@ impl Server {
 /// How long the databases have to be closed when the server stops. Writes that are not merged by then are read
 /// from their logs at the next start.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Loads the administrators, the tokens and the secret of cookies. Returns the generated password, if there is one.
-fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Result<(Authenticator, Option<String>)> {
-    let (record, _) = directory.get_or_create_local("secret", || {
-        let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-        Ok(serde_json::json!({ "secret": secret }))
-    })?;
-    let secret = record.get("secret").and_then(stemmadb::Value::as_str).unwrap_or_default().as_bytes().to_vec();
-    if secret.len() < 64 {
-        return Err(Failure::internal("the server's secret in the catalog is damaged"));
-    }
-    let (administrators, generated) = Administrators::load(&settings.config(), directory)?;
-    let (tokens, roles) = (Tokens::load(directory)?, Roles::load(directory)?);
-    Ok((Authenticator::new(settings.clone(), administrators, tokens, roles, secret)?, generated))
-}
 
 /// Listens on an address. Must be called within a runtime.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {

@@ -11,6 +11,7 @@ use hyper::http::request::Parts;
 use sha2::{Digest, Sha256};
 use stemmadb_http::signature::SentSignature;
 use subtle::ConstantTimeEq;
+use uuid::Uuid;
 
 use super::administrators::Administrators;
 use super::clock::MonotonicClock;
@@ -58,11 +59,29 @@ fn wrong_credentials() -> Failure {
 }
 
 impl Authenticator {
+    /// Loads the administrators, the tokens and the secret of cookies. Returns the generated password, if there is one.
+    ///
+    /// # Errors
+    /// 500 if the catalog can't be read; 400 for a wrong configuration.
+    pub(crate) fn load(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Result<(Self, Option<String>)> {
+        let (record, _) = directory.get_or_create_local("secret", || {
+            let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+            Ok(serde_json::json!({ "secret": secret }))
+        })?;
+        let secret = record.get("secret").and_then(stemmadb::Value::as_str).unwrap_or_default().as_bytes().to_vec();
+        if secret.len() < 64 {
+            return Err(Failure::internal("the server's secret in the catalog is damaged"));
+        }
+        let (administrators, generated) = Administrators::load(&settings.config(), directory)?;
+        let (tokens, roles) = (Tokens::load(directory)?, Roles::load(directory)?);
+        Ok((Authenticator::new(settings.clone(), administrators, tokens, roles, secret)?, generated))
+    }
+
     /// Creates an authenticator. `secret` signs session cookies.
     ///
     /// # Errors
     /// 400 if a JWT key of the configuration is invalid.
-    pub(crate) fn new(
+    fn new(
         settings: Arc<RuntimeSettings>,
         administrators: Administrators,
         tokens: Tokens,

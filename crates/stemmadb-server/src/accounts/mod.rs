@@ -17,10 +17,9 @@ mod signatures;
 mod token;
 mod users;
 
-pub(crate) use administrators::Administrators;
 pub(crate) use authenticator::Authenticator;
 pub(crate) use authorize::authorize;
 pub(crate) use identity::{AuthProof, Identity};
-pub(crate) use roles::{Role, Roles};
+pub(crate) use roles::Role;
 pub(crate) use session_check::SessionCheck;
-pub(crate) use token::{TokenRequest, Tokens};
+pub(crate) use token::TokenRequest;
