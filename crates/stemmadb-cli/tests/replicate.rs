@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use stemmadb::Database;
+use stemmadb_http::{HttpPeer, SigningKey};
+use stemmadb_server::Method;
 use support::{Running, Workspace};
 
 impl Workspace {
@@ -112,8 +114,20 @@ fn directories_and_servers_replicate_with_each_other() {
     let bare = format!("http://{address}/books");
     let refused = workspace.output(&["replicate", "here", &bare, "--target-token-file", "token"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let key = SigningKey::generate().unwrap();
+    fs::write(workspace.path("key.pem"), key.to_pem()).unwrap();
+    let signed = ["replicate", "here", &bare, "--target-key-file", "key.pem"];
+    assert_eq!(workspace.output(&signed).status.code(), Some(2), "the key is not registered");
+    let tokens = HttpPeer::new(&format!("http://admin:secret@{address}/_tokens")).unwrap();
+    let token = stemmadb::Value::from_serialize(
+        &json!({"name": "device", "roles": ["_admin"], "public_key": key.public_key()}),
+    );
+    tokens.request(Method::POST, "", Some(&token.unwrap()), Duration::from_secs(60)).unwrap();
+    assert!(workspace.run(&signed).contains("replicated"));
     for wrong in [
         &["replicate", "here", "here"][..],
+        &["replicate", "here", "there", "--source-key-file", "key.pem"],
+        &["replicate", "here", &bare, "--target-key-file", "token"],
         &["replicate", "here", "there", "--continuous"],
         &["replicate", "here", "there", "--filter", "a/b"],
         &["replicate", "here", "there", "--source-token-file", "token"],

@@ -49,6 +49,12 @@ pub(crate) struct Replicate {
     /// A file with the bearer token for the target
     #[arg(long, value_name = "FILE")]
     pub(crate) target_token_file: Option<PathBuf>,
+    /// A PEM file with the private Ed25519 key that signs requests to the source
+    #[arg(long, value_name = "FILE", conflicts_with = "source_token_file")]
+    pub(crate) source_key_file: Option<PathBuf>,
+    /// A PEM file with the private Ed25519 key that signs requests to the target
+    #[arg(long, value_name = "FILE", conflicts_with = "target_token_file")]
+    pub(crate) target_key_file: Option<PathBuf>,
     /// A PEM file with certificates to trust, in addition to those of the system
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use stemmadb::Cancellation;
+use stemmadb_http::SigningKey;
 
 use super::follow::refuse_in_shell;
 use super::serve::ShutdownSignal;
@@ -36,8 +37,19 @@ pub(super) fn run(replicate: &Replicate, session: Session<'_>) -> Result<()> {
         retries: replicate.retries,
         cancellation: cancelled_by_signals()?,
     };
-    let source = side(&replicate.source, replicate.source_token_file.as_deref(), replicate, false)?;
-    let target = match side(&replicate.target, replicate.target_token_file.as_deref(), replicate, replicate.create) {
+    let ca = replicate.ca.as_deref();
+    let source_access = Access {
+        token_file: replicate.source_token_file.as_deref(),
+        key_file: replicate.source_key_file.as_deref(),
+        ca,
+    };
+    let target_access = Access {
+        token_file: replicate.target_token_file.as_deref(),
+        key_file: replicate.target_key_file.as_deref(),
+        ca,
+    };
+    let source = side(&replicate.source, source_access, false)?;
+    let target = match side(&replicate.target, target_access, replicate.create) {
         Ok(target) => target,
         Err(failure) => {
             source.close()?;
@@ -90,15 +102,25 @@ fn report(progress: &Progress, written_count: u64, refused_count: u64) {
     failure::notice(format_args!("{}{refused}", progress.summary("replicated", written_count)));
 }
 
+/// How a side that is on a server is reached.
+#[derive(Clone, Copy)]
+struct Access<'a> {
+    token_file: Option<&'a Path>,
+    key_file: Option<&'a Path>,
+    ca: Option<&'a Path>,
+}
+
 /// Opens a side.
-fn side(path: &Path, token_file: Option<&Path>, replicate: &Replicate, create: bool) -> Result<ReplicationSide> {
+fn side(path: &Path, access: Access<'_>, create: bool) -> Result<ReplicationSide> {
     let text = path.to_string_lossy();
+    let Access { token_file, key_file, ca } = access;
     if text.contains("://") {
         let token = token_file.map(read_token).transpose()?;
-        return ReplicationSide::remote(&text, token.as_deref(), replicate.ca.as_deref());
+        let key = key_file.map(|file| Ok::<_, Failure>(SigningKey::from_pem(&read_token(file)?)?)).transpose()?;
+        return ReplicationSide::remote(&text, token.as_deref(), key, ca);
     }
-    if token_file.is_some() {
-        return Err(Failure::usage(format!("{text} is a directory: it takes no token")));
+    if token_file.is_some() || key_file.is_some() {
+        return Err(Failure::usage(format!("{text} is a directory: it takes no token and no key")));
     }
     let opened = if create { Database::open_or_create(path, None) } else { Database::open_existing(path) };
     Ok(ReplicationSide::Local(opened?))

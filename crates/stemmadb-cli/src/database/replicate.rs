@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stemmadb::replication::{Peer, ReplicationEvent, ReplicationScope, Retry};
 use stemmadb::{Cancellation, Replication, Value};
-use stemmadb_http::{HttpOptions, HttpPeer};
+use stemmadb_http::{HttpOptions, HttpPeer, SigningKey};
 
 use super::Database;
 use crate::failure::{Failure, Result};
@@ -38,11 +38,19 @@ pub(crate) enum ReplicationNotice<'a> {
 }
 
 impl ReplicationSide {
-    /// The database of a server; connects when it is used.
-    pub(crate) fn remote(url: &str, token: Option<&str>, certificates: Option<&Path>) -> Result<Self> {
+    /// The database of a server, reached with a bearer token or by requests that a key signs; connects when it is used.
+    pub(crate) fn remote(
+        url: &str,
+        token: Option<&str>,
+        key: Option<SigningKey>,
+        certificates: Option<&Path>,
+    ) -> Result<Self> {
         let mut options = HttpOptions::new();
         if let Some(token) = token {
             options = options.bearer_token(token);
+        }
+        if let Some(key) = key {
+            options = options.signed_by(key);
         }
         if let Some(file) = certificates {
             options = options.certificates(file);
