@@ -325,8 +325,9 @@ impl Server {
     pub async fn stop(self) {
         let grace = self.state.config.limits.grace;
         let directory = self.state.directory.clone();
-        let left = blocking(move || Ok(directory.hand_over(Instant::now() + grace))).await;
-        if let Ok(Some(until_known)) = left {
+        let left = blocking(move || Ok(directory.hand_over(Instant::now() + grace)));
+        // Without its cluster, the server can't leave it: others wait for the lease.
+        if let Ok(Ok(Some(until_known))) = timeout(2 * grace, left).await {
             tokio::time::sleep(until_known).await;
         }
         let deadline = Instant::now() + grace;

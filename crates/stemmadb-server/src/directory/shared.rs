@@ -167,19 +167,6 @@ impl SharedDirectory {
         preferred_of(&members, name, all).filter(|member| *member != self.store.address()).map(str::to_owned)
     }
 
-    /// Looks which members there are. Those that are gone have no databases any more.
-    fn look_at_members(&self, slots: &BTreeMap<String, Arc<DatabaseSlot>>) -> Result<()> {
-        let mut members = self.store.members().map_err(|error| unreachable_cluster(&error))?;
-        if self.is_leaving.load(Ordering::Acquire) {
-            members.retain(|member| *member != self.store.address());
-        }
-        for slot in slots.values() {
-            slot.place.elsewhere.lock().take_if(|owner| !members.contains(owner));
-        }
-        *self.members.write() = members;
-        Ok(())
-    }
-
     fn look_interval(&self) -> Duration {
         (self.store.lease() / LOOKS_PER_LEASE).min(LOOK_INTERVAL_MAX)
     }
@@ -353,7 +340,7 @@ impl Directory {
     fn look_at_cluster(&self) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         self.close_lost();
-        cluster.look_at_members(&self.slots.read())?;
+        self.look_at_members(cluster)?;
         self.refresh()?;
         for slot in std::mem::take(&mut *cluster.deleted.lock()) {
             self.close_slot(&slot);
@@ -364,6 +351,19 @@ impl Directory {
         }
         self.complete_log_removals(cluster)?;
         self.give_up_others(cluster).map(drop)
+    }
+
+    /// Looks which members there are. Those that are gone have no databases any more.
+    fn look_at_members(&self, cluster: &SharedDirectory) -> Result<()> {
+        let mut members = cluster.store.members().map_err(|error| unreachable_cluster(&error))?;
+        if cluster.is_leaving.load(Ordering::Acquire) {
+            members.retain(|member| *member != cluster.store.address());
+        }
+        for slot in self.slots.read().values() {
+            slot.place.elsewhere.lock().take_if(|owner| !members.contains(owner));
+        }
+        *cluster.members.write() = members;
+        Ok(())
     }
 
     /// Gives all databases to the other members, and leaves the cluster, so that nothing waits for a server that stops.
@@ -377,7 +377,7 @@ impl Directory {
         }
         cluster.is_leaving.store(true, Ordering::Release);
         // What can't be given up now, others take when this server has left.
-        let given_up = cluster.look_at_members(&self.slots.read()).and_then(|()| {
+        let given_up = self.look_at_members(cluster).and_then(|()| {
             while Instant::now() < deadline && self.give_up_others(cluster)? > 0 {}
             Ok(())
         });
