@@ -753,7 +753,7 @@ mod tests {
     fn short_help_fits_one_screen() {
         let mut command = Arguments::command().term_width(100);
         command.build();
-        assert!(command.render_help().to_string().lines().count() <= 55);
+        assert!(command.render_help().to_string().lines().count() <= 56);
         // `help` lists all commands again.
         for subcommand in command.get_subcommands_mut().filter(|subcommand| subcommand.get_name() != "help") {
             let help = subcommand.render_help().to_string();

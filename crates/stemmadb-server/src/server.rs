@@ -618,10 +618,14 @@ async fn handle_once(
     let mut served_here = None;
     if let Some(name) = parameters.get("db") {
         let creates = route.path == "/{db}" && parts.method == Method::PUT;
-        (served_here, body) = match pass_on(&state, &mut parts, name, is_passed_on, creates, body).await? {
-            Passed::Here(served, body) => (served, body),
-            Passed::Answered(answer) => return Ok(answer),
-        };
+        // What few requests wait for has memory of its own, so that others need less.
+        if state.directory.is_in_cluster() {
+            let passed = Box::pin(pass_on(&state, &mut parts, name, is_passed_on, creates, body));
+            (served_here, body) = match passed.await? {
+                Passed::Here(served, body) => (served, body),
+                Passed::Answered(answer) => return Ok(answer),
+            };
+        }
     }
     // A request to log in or out may carry an old session, which must not affect it.
     let identity = match (route.path, &parts.method) {
@@ -644,7 +648,7 @@ async fn handle_once(
     let delegated = DelegatedRequest::of(&parts.headers, &user)?;
     let mut restriction = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &user).await?;
     let shard = match parameters.get("db") {
-        Some(name) if user.is_cluster_server() => state.directory.open_cluster_shard(name).await?,
+        Some(name) if user.is_cluster_server() => Box::pin(state.directory.open_cluster_shard(name)).await?,
         _ => None,
     };
     let (mut user, mut is_of_whole) = (user, false);
@@ -665,7 +669,7 @@ async fn handle_once(
         && let Some(time) = as_of_all_shards(route, &query)?
     {
         let id = document_of(route, &parameters);
-        entered.read_past(time, id.as_deref()).await?;
+        Box::pin(entered.read_past(time, id.as_deref())).await?;
         if let Some(state) = id.and_then(|id| entered.as_of(&entered.shard_of(&id)).map(str::to_owned)) {
             query.set("as_of", &state);
         }
@@ -726,7 +730,7 @@ async fn enter_virtual(
     if served_for == VirtualUse::Whole {
         return Ok(None);
     }
-    state.virtual_databases.enter(name).await.map(Some)
+    Box::pin(state.virtual_databases.enter(name)).await.map(Some)
 }
 
 /// The document of a virtual database that a route is about, if it is about one.

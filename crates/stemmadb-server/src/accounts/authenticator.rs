@@ -128,7 +128,7 @@ impl Authenticator {
         }
         let Some(header) = parts.headers.get(AUTHORIZATION) else {
             return match SentSignature::parse(parts).map_err(|reason| Failure::unauthorized(format!("{reason}.")))? {
-                Some(sent) => self.by_signature(directory, &sent).await,
+                Some(sent) => Box::pin(self.by_signature(directory, sent)).await,
                 None => self.by_cookie(directory, parts).await,
             };
         };
@@ -178,7 +178,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// 401 if no token has the key, or the signature is not genuine, too old, or was used before.
-    async fn by_signature(&self, directory: &Arc<Directory>, sent: &SentSignature) -> Result<Identity> {
+    async fn by_signature(&self, directory: &Arc<Directory>, sent: SentSignature) -> Result<Identity> {
         let unknown = || {
             let reason = "No token has the key of the signature: an administrator registers it with `POST /_tokens` \
                           and `public_key`.";
@@ -188,7 +188,7 @@ impl Authenticator {
         if !sent.is_genuine() {
             return Err(Failure::unauthorized("The signature is not that of this request."));
         }
-        self.signatures.accept(sent, self.clock.now())?;
+        self.signatures.accept(&sent, self.clock.now())?;
         // Without a digest, only an empty body was signed.
         let content = sent.content.unwrap_or_else(|| Sha256::digest([]).into());
         Ok(Identity { signed_content: Some(content), ..identity })

@@ -42,9 +42,10 @@ impl Endpoint {
             || virtual_use(&self.route) == VirtualUse::Divided;
         let is_divided = |entered: &EnteredVirtual| entered.is_spread() || is_always_divided;
         let is_spread = call.part.is_none() && call.virtual_database.as_ref().is_some_and(is_divided);
+        // Boxed, because their state would otherwise be part of every request's.
         match forwarded {
-            Some(id) => spread::answer_for_document(call, self.handler, &id).await,
-            None if is_spread => spread::answer(call, self.handler).await,
+            Some(id) => Box::pin(spread::answer_for_document(call, self.handler, &id)).await,
+            None if is_spread => Box::pin(spread::answer(call, self.handler)).await,
             None => (self.handler)(call).await,
         }
     }
