@@ -38,14 +38,14 @@ pub(crate) enum TiersCommand {
         #[arg(default_value = "-", hide_default_value = true)]
         file: PathBuf,
     },
-    /// Move what is due now, and wait until it has moved
+    /// Move the documents that the policies name now, and wait for that
     Run {
         #[command(flatten)]
         output: OutputOptions,
     },
     /// Move nothing at the interval any more, until resumed
     Pause,
-    /// Move what is due at the interval again
+    /// Move documents at the interval again
     Resume,
     /// Forget the tiers; documents stay where they are
     Remove,

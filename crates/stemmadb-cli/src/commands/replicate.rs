@@ -115,8 +115,8 @@ fn side(path: &Path, access: Access<'_>, create: bool) -> Result<ReplicationSide
     let text = path.to_string_lossy();
     let Access { token_file, key_file, ca } = access;
     if text.contains("://") {
-        let token = token_file.map(read_token).transpose()?;
-        let key = key_file.map(|file| Ok::<_, Failure>(SigningKey::from_pem(&read_token(file)?)?)).transpose()?;
+        let token = token_file.map(read_secret).transpose()?;
+        let key = key_file.map(|file| Ok::<_, Failure>(SigningKey::from_pem(&read_secret(file)?)?)).transpose()?;
         return ReplicationSide::remote(&text, token.as_deref(), key, ca);
     }
     if token_file.is_some() || key_file.is_some() {
@@ -126,7 +126,8 @@ fn side(path: &Path, access: Access<'_>, create: bool) -> Result<ReplicationSide
     Ok(ReplicationSide::Local(opened?))
 }
 
-fn read_token(file: &Path) -> Result<String> {
+/// A file of one secret, without the white space around it.
+fn read_secret(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| Failure::usage(format!("{} can't be read: {error}", file.display())))?;
     Ok(text.trim().to_owned())

@@ -4,11 +4,11 @@ use stemmadb::{Object, Value};
 use stemmadb_server::Method;
 
 use super::Session;
-use super::topology::definition;
+use super::topology::{definition, print};
 use crate::arguments::{OutputOptions, Tiers, TiersCommand};
 use crate::database::request;
 use crate::failure::{Failure, Result, notice};
-use crate::output::{OutputFormat, Printer};
+use crate::output::OutputFormat;
 
 /// Runs one of the subcommands.
 pub(super) fn run(tiers: &Tiers, session: Session<'_>) -> Result<()> {
@@ -46,10 +46,4 @@ fn show(status: &Value, output: OutputOptions) -> Result<()> {
         notice(format!("the last run failed: {error}"));
     }
     Ok(())
-}
-
-fn print(format: OutputFormat, rows: impl IntoIterator<Item = Object>) -> Result<()> {
-    let mut printer = Printer::new(format);
-    rows.into_iter().try_for_each(|row| printer.row(row))?;
-    printer.flush()
 }

@@ -53,8 +53,8 @@ fn rows<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
 
 /// Prints one row for each topology.
 fn list(answer: &Value, output: OutputOptions) -> Result<()> {
-    let mut printer = Printer::new(OutputFormat::choose(output, OutputFormat::Table));
-    for (name, topology) in answer.get("topologies").and_then(Value::as_object).into_iter().flatten() {
+    let topologies = answer.get("topologies").and_then(Value::as_object).into_iter().flatten();
+    let row = |(name, topology): (&str, &Value)| {
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for state in rows(topology, "replications").filter_map(|edge| edge.get("state")?.as_str()) {
             *counts.entry(state).or_default() += 1;
@@ -62,18 +62,24 @@ fn list(answer: &Value, output: OutputOptions) -> Result<()> {
         let mut row = Object::new();
         row.insert("name", name);
         row.insert("replications", counts.into_iter().collect::<Object>());
-        printer.row(row)?;
-    }
-    printer.flush()
+        row
+    };
+    print(OutputFormat::choose(output, OutputFormat::Table), topologies.map(row))
 }
 
 /// Prints one row for each replication.
 fn show(topology: &Value, output: OutputOptions) -> Result<()> {
-    let mut printer = Printer::new(OutputFormat::choose(output, OutputFormat::Table));
     let members = ["source", "target", "state", "lag_s", "pending", "written", "refused", "error", "retry_at"];
-    for edge in rows(topology, "replications") {
+    let row = |edge: &Value| {
         let present = members.into_iter().filter_map(|member| Some((member, edge.get(member)?.clone())));
-        printer.row(present.filter(|(_, value)| *value != Value::Null).collect::<Object>())?;
-    }
+        present.filter(|(_, value)| *value != Value::Null).collect()
+    };
+    print(OutputFormat::choose(output, OutputFormat::Table), rows(topology, "replications").map(row))
+}
+
+/// Prints rows.
+pub(super) fn print(format: OutputFormat, rows: impl IntoIterator<Item = Object>) -> Result<()> {
+    let mut printer = Printer::new(format);
+    rows.into_iter().try_for_each(|row| printer.row(row))?;
     printer.flush()
 }

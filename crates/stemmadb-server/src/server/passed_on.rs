@@ -59,7 +59,7 @@ pub(super) fn was_passed_on(state: &ServerState, parts: &mut Parts) -> Result<bo
     Ok(true)
 }
 
-/// Passes a request for the database `name` on if another server owns it.
+/// Passes a request for the database `name` on if another server of the cluster owns it.
 ///
 /// # Errors
 /// 421 if it was passed on here by mistake; 503 if no server answers.
@@ -71,9 +71,6 @@ pub(super) async fn pass_on(
     creates: bool,
     body: RequestBody,
 ) -> Result<Passed> {
-    if !state.directory.is_in_cluster() {
-        return Ok(Passed::Here(None, body));
-    }
     let mut owner = match state.directory.place(name, is_passed_on, creates).await {
         Ok(Place::Here(served)) => return Ok(Passed::Here(served, body)),
         Ok(Place::There(owner)) if is_passed_on => return Err(misdirected(name, &owner)),
