@@ -275,12 +275,15 @@ fn served_gets(bench: &mut Bench, endpoint: &Endpoint, corpus: &Corpus, row: &st
     bench.push(ResultRow::new(heading, &samples[0], &[(BOUND, &bound), (ONE, &samples[1])]))
 }
 
-/// The requests of clients: their latencies in nanoseconds.
-fn client(endpoint: &Endpoint, corpus: &Corpus, name: &str, is_done: &AtomicBool) -> Result<Vec<f64>> {
+/// When a request was sent, and its latency in nanoseconds.
+type Request = (Instant, f64);
+
+/// The requests of one client.
+fn client(endpoint: &Endpoint, corpus: &Corpus, name: &str, is_done: &AtomicBool) -> Result<Vec<Request>> {
     let (mut connection, mut random) = (Connection::open(endpoint.address)?, Random::new(name.len() as u64));
-    let mut costs = Vec::new();
+    let mut requests = Vec::new();
     while !is_done.load(Ordering::Relaxed) {
-        let number = costs.len();
+        let number = requests.len();
         let (request, expected) = match number % 2 {
             0 => {
                 let id = corpus.id(random.below(corpus.len() as u64) as usize);
@@ -290,22 +293,22 @@ fn client(endpoint: &Endpoint, corpus: &Corpus, name: &str, is_done: &AtomicBool
         };
         let sent = Instant::now();
         let response = connection.send(&request)?;
-        costs.push(sent.elapsed().as_nanos() as f64);
+        requests.push((sent, sent.elapsed().as_nanos() as f64));
         if response.status != expected {
             let text = String::from_utf8_lossy(&response.body);
             return Err(format!("a request failed: {} instead of {expected}: {text}", response.status).into());
         }
     }
-    Ok(costs)
+    Ok(requests)
 }
 
-/// Runs clients until `work` has ended; returns the latencies of their requests, none of which may fail.
+/// Runs clients until `work` has ended; returns their requests, none of which may fail.
 fn beside_clients(
     endpoint: &Endpoint,
     corpus: &Corpus,
     name: &str,
     work: impl FnOnce() -> Result<()>,
-) -> Result<Vec<f64>> {
+) -> Result<Vec<Request>> {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let run = |number: usize| {
@@ -315,17 +318,19 @@ fn beside_clients(
         let clients: Vec<_> = (0..CLIENT_COUNT).map(run).collect();
         let worked = work();
         is_done.store(true, Ordering::Relaxed);
-        let mut costs = Vec::new();
+        let mut requests = Vec::new();
         for client in clients {
-            costs.extend(client.join().map_err(|_| "a client failed")??);
+            requests.extend(client.join().map_err(|_| "a client failed")??);
         }
-        worked.map(|()| costs)
+        worked.map(|()| requests)
     })
 }
 
-fn p99(mut costs: Vec<f64>) -> f64 {
+/// The 99th percentile of the latencies, in nanoseconds; 0 without requests.
+fn p99<'a>(requests: impl IntoIterator<Item = &'a Request>) -> f64 {
+    let mut costs: Vec<f64> = requests.into_iter().map(|(_, cost)| *cost).collect();
     costs.sort_by(f64::total_cmp);
-    costs[(costs.len() - 1) * 99 / 100]
+    costs.get(costs.len().saturating_sub(1) * 99 / 100).copied().unwrap_or_default()
 }
 
 /// Reads and writes while the only shard splits.
@@ -336,7 +341,7 @@ fn splitting(bench: &mut Bench, endpoint: &Endpoint, corpus: &Corpus, row: &str)
         std::thread::sleep(duration);
         Ok(())
     })?;
-    let mut seconds = 0.0;
+    let (mut seconds, mut removes_since) = (0.0, None);
     let during = beside_clients(endpoint, corpus, "during", || {
         let begun = Instant::now();
         endpoint.expect_status(202, "POST", "/grown/_shards", Some(&json!({"split": "shard-1"}).to_string()))?;
@@ -345,17 +350,26 @@ fn splitting(bench: &mut Bench, endpoint: &Endpoint, corpus: &Corpus, row: &str)
             if state["move"].is_null() && state["shards"].as_array().is_some_and(|shards| shards.len() == 2) {
                 break;
             }
-            if state["move"]["state"] == "stopped" {
-                return Err(format!("the split failed: {state}").into());
+            match state["move"]["state"].as_str() {
+                Some("stopped") => return Err(format!("the split failed: {state}").into()),
+                Some("removing") => drop(removes_since.get_or_insert_with(Instant::now)),
+                _ => {}
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         seconds = begun.elapsed().as_secs_f64();
         Ok(())
     })?;
-    let note = format!("{} requests while it split for {seconds:.1} s, none failed", during.len());
+    let (removing, copying): (Vec<&Request>, Vec<&Request>) =
+        during.iter().partition(|(sent, _)| removes_since.is_some_and(|since| *sent >= since));
+    let (copying, removing) = (p99(copying) / 1e6, p99(removing) / 1e6);
+    let note = format!(
+        "{} requests while it split for {seconds:.1} s, none failed; {copying:.1} ms while documents were copied, \
+         {removing:.1} ms while they were removed",
+        during.len()
+    );
     let heading = heading(bench, row, Unit::Microseconds, vec![(BEFORE, SPLIT_TARGET)]);
     let heading = Heading { note: Some(note), ..heading };
-    let (ours, before) = (Samples::from_costs([p99(during)]), Samples::from_costs([p99(before)]));
+    let (ours, before) = (Samples::from_costs([p99(&during)]), Samples::from_costs([p99(&before)]));
     bench.push(ResultRow::new(heading, &ours, &[(BEFORE, &before)]))
 }
