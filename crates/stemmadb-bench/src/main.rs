@@ -113,6 +113,9 @@ enum Experiment {
     /// Serve the databases in a directory until stdin ends
     #[command(hide = true)]
     ServeChild { directory: PathBuf, durability: String },
+    /// Own a database whose log is in a cluster, and insert
+    #[command(hide = true)]
+    OwnerChild { path: PathBuf, writer_count: usize, document_count: u64 },
     /// Insert with concurrent writers, for counting system calls
     #[command(hide = true)]
     BatchChild {
@@ -257,6 +260,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Batches(run) => measure(run, "batches"),
         Experiment::BatchChild { path, count, writer_count, shares_flushes } => {
             experiments::batch_child(path.clone(), *count, *writer_count, *shares_flushes)
+        }
+        Experiment::OwnerChild { path, writer_count, document_count } => {
+            experiments::owner_child(path, *writer_count, *document_count)
         }
         Experiment::Encodings(run) => measure(run, "encodings"),
         Experiment::Caches(run) => measure(run, "caches"),

@@ -22,11 +22,11 @@ use crate::Result;
 use crate::harness::{Contender, Heading, Random, ResultRow, Samples, Stopwatch, Unit, alternate, process_kib};
 use crate::workload::{Corpus, OF_TEN, Records};
 
-const NODE_VARIABLE: &str = "STEMMA_CASSANDRA";
-const KEYSPACE: &str = "stemma_bench";
+pub(super) const NODE_VARIABLE: &str = "STEMMA_CASSANDRA";
+pub(super) const KEYSPACE: &str = "stemma_bench";
 
 /// The names of the peers.
-const INSERTS: &str = "cassandra-inserts";
+pub(super) const INSERTS: &str = "cassandra-inserts";
 const EMBEDDED: &str = "embedded";
 
 /// Targets: inserts beside plain ones, reads beside those of a database on the disk.
@@ -41,15 +41,17 @@ const IN_FLIGHT_COUNT: usize = 256;
 const APPENDING_COUNT: usize = 8;
 const OPEN_COUNT: usize = 50;
 /// How long a turn of inserts takes.
-const TURN: Duration = Duration::from_secs(3);
+pub(super) const TURN: Duration = Duration::from_secs(3);
 /// Rows from which the report computes what many databases need.
 pub(crate) const APPENDS: &str = "appends of 8 databases at the same time";
 pub(crate) const MEMORY: &str = "memory of an open database";
 pub(crate) const TAKE_OVER: &str = "take over with nothing local";
+/// The bytes of a document in the log, in one of its copies.
+const STORED: &str = "stored for each document and copy";
 /// Reads by id for one sample.
 const GET_COUNT: usize = 1_000;
 
-const RATE: Unit = Unit::PerSecond("documents/s");
+pub(super) const RATE: Unit = Unit::PerSecond("documents/s");
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let node = std::env::var(NODE_VARIABLE)
@@ -60,23 +62,24 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let plain = PlainInserts::new(&node)?;
     single_inserts(bench, &cluster, &plain)?;
     many_writers(bench, &cluster, &plain)?;
+    super::cluster_owners::owners(bench, &plain)?;
     bulk_inserts(bench, &cluster, &plain)?;
     appends(bench, &cluster)?;
     reads(bench, &cluster)
 }
 
-fn heading(bench: &Bench, row: &str, unit: Unit, targets: Vec<(&'static str, f64)>) -> Heading {
+pub(super) fn heading(bench: &Bench, row: &str, unit: Unit, targets: Vec<(&'static str, f64)>) -> Heading {
     Heading { experiment: "cluster", targets, ..bench.heading(row, bench.scale.document_count, true, unit) }
 }
 
 /// A database with a new log in the cluster.
-fn open(cluster: &Cluster, path: &Path) -> Result<Database> {
+pub(super) fn open(cluster: &Cluster, path: &Path) -> Result<Database> {
     let name = Uuid::new_v4().simple().to_string();
     Ok(Database::open_with(path, Options::new().log_storage(cluster.log(&name)))?)
 }
 
 /// Documents that are inserted into a table, one statement each.
-struct PlainInserts {
+pub(super) struct PlainInserts {
     runtime: Runtime,
     session: Session,
     insert: PreparedStatement,
@@ -99,7 +102,7 @@ impl PlainInserts {
     }
 
     /// Inserts documents for the time of a turn, with so many under way; adds the mean cost of one.
-    fn turn(&self, corpus: &Corpus, in_flight: usize, run: usize, samples: &mut Samples) -> Result<()> {
+    pub(super) fn turn(&self, corpus: &Corpus, in_flight: usize, run: usize, samples: &mut Samples) -> Result<()> {
         let (begun, next) = (Instant::now(), AtomicUsize::new(0));
         self.runtime.block_on(async {
             let worker = async || -> Result<()> {
@@ -118,7 +121,7 @@ impl PlainInserts {
     }
 }
 
-fn document(corpus: &Corpus, number: usize) -> (&str, &str) {
+pub(super) fn document(corpus: &Corpus, number: usize) -> (&str, &str) {
     let at = number % corpus.len();
     corpus.documents(at..at + 1)[0]
 }
@@ -273,6 +276,13 @@ fn bulk_inserts(bench: &mut Bench, cluster: &Cluster, plain: &PlainInserts) -> R
     bench.push(ResultRow::new(heading, &samples[0], &[(INSERTS, &samples[1])]))
 }
 
+/// What the log takes in the cluster, as each of three copies.
+fn stored(bench: &mut Bench, database: &Database, document_count: usize) -> Result<()> {
+    let bytes = Samples::from_costs([database.info()?.log_bytes as f64 / document_count as f64]);
+    let heading = heading(bench, STORED, Unit::Amount("bytes"), Vec::new());
+    bench.push(ResultRow::new(heading, &bytes, &[]))
+}
+
 /// Reads and queries, beside a database on the disk; and a take-over.
 fn reads(bench: &mut Bench, cluster: &Cluster) -> Result<()> {
     let rows = ["get by id", "find one of ten", TAKE_OVER, "take over with an old directory"];
@@ -290,6 +300,7 @@ fn reads(bench: &mut Bench, cluster: &Cluster) -> Result<()> {
             outcome?;
         }
     }
+    stored(bench, &owned, corpus.len())?;
     let stopwatch = Stopwatch::new(bench.clock);
     let get = |database: &Database, run: usize, samples: &mut Samples| -> Result<()> {
         let mut random = Random::new(run as u64);

@@ -341,7 +341,7 @@ fn splitting(bench: &mut Bench, endpoint: &Endpoint, corpus: &Corpus, row: &str)
         std::thread::sleep(duration);
         Ok(())
     })?;
-    let (mut seconds, mut removes_since) = (0.0, None);
+    let (mut seconds, mut removed_for, mut removes_since) = (0.0, 0.0, None);
     let during = beside_clients(endpoint, corpus, "during", || {
         let begun = Instant::now();
         endpoint.expect_status(202, "POST", "/grown/_shards", Some(&json!({"split": "shard-1"}).to_string()))?;
@@ -358,6 +358,7 @@ fn splitting(bench: &mut Bench, endpoint: &Endpoint, corpus: &Corpus, row: &str)
             std::thread::sleep(Duration::from_millis(20));
         }
         seconds = begun.elapsed().as_secs_f64();
+        removed_for = removes_since.map_or(0.0, |since: Instant| since.elapsed().as_secs_f64());
         Ok(())
     })?;
     let (removing, copying): (Vec<&Request>, Vec<&Request>) =
@@ -365,7 +366,7 @@ fn splitting(bench: &mut Bench, endpoint: &Endpoint, corpus: &Corpus, row: &str)
     let (copying, removing) = (p99(copying) / 1e6, p99(removing) / 1e6);
     let note = format!(
         "{} requests while it split for {seconds:.1} s, none failed; {copying:.1} ms while documents were copied, \
-         {removing:.1} ms while they were removed",
+         {removing:.1} ms while they were removed for {removed_for:.1} s",
         during.len()
     );
     let heading = heading(bench, row, Unit::Microseconds, vec![(BEFORE, SPLIT_TARGET)]);

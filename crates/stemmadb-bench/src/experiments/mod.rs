@@ -8,6 +8,7 @@ mod batches;
 mod bulk_inserts;
 mod caches;
 pub(crate) mod cluster;
+mod cluster_owners;
 pub(crate) mod commerce;
 mod compression;
 mod encodings;
@@ -35,6 +36,7 @@ use crate::harness::{Clock, Heading, ResultRow, Results, ScratchDirectory, Unit}
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
 pub(crate) use batches::run_child as batch_child;
+pub(crate) use cluster_owners::owner_child;
 pub(crate) use growth::run_child as growth_child;
 pub(crate) use import_memory::run_child as import_child;
 pub(crate) use scale::{FULL, HUGE, SMALL, Scale, TINY};

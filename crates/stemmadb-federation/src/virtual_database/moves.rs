@@ -35,8 +35,8 @@ const FENCE_BELOW: u64 = 100;
 const PASSES_MAX: u32 = 20;
 /// About how many documents are read for an estimate.
 const SAMPLE_COUNT: usize = 200;
-/// The documents that are removed from the source in one step.
-const CLEAN_COUNT: usize = 500;
+/// The documents that are removed from the source in one step. Writes to the source wait for its end.
+const CLEAN_COUNT: usize = 50;
 
 /// What a step of a move did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,19 +1,13 @@
-//! Drivers for a database of users: the library, or HTTP. Both return data as an application would hold it.
+//! Access to a database of users, and the driver that uses HTTP. Drivers return data as an application would hold it.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
-use stemmadb::{Database, Durability, Options, PathSubscription, Revision, Sequence, Value, field};
 
 use crate::Result;
-use crate::engine::insert_json;
 use crate::server::{Connection, Endpoint, Response};
 use crate::workload::{Corpus, Users};
-
-/// Maximum wait for a notification.
-const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Access to a database of users.
 pub(super) trait Driver {
@@ -63,139 +57,25 @@ pub(super) struct Batch {
 }
 
 /// Returns a user's id and JSON.
-fn user(number: usize) -> (String, String) {
+pub(super) fn user(number: usize) -> (String, String) {
     let corpus = Corpus::generate_range(Users, number as u64..number as u64 + 1);
     (corpus.id(0).to_owned(), corpus.json(0).to_owned())
 }
 
-fn id(number: usize) -> String {
+pub(super) fn id(number: usize) -> String {
     format!("user_{number}")
 }
 
 /// Checks the number of users and the update counts of the first and the last updated one.
-fn check_state((found, ends): (usize, (usize, usize)), (count, expected): (usize, usize)) -> Result<()> {
+pub(super) fn check_state((found, ends): (usize, (usize, usize)), (count, expected): (usize, usize)) -> Result<()> {
     if (found, ends) == (count, (expected, expected)) {
         return Ok(());
     }
     failure(format!("{found} users of {count}, written {ends:?} times of {expected}"))
 }
 
-fn failure(what: impl std::fmt::Display) -> Result<()> {
+pub(super) fn failure(what: impl std::fmt::Display) -> Result<()> {
     Err(what.to_string().into())
-}
-
-/// Access through the library.
-pub(super) struct LibraryDriver {
-    database: Database,
-    revisions: HashMap<usize, Revision>,
-    /// Users built before timing, as an application would have them.
-    prepared: HashMap<usize, Value>,
-}
-
-impl LibraryDriver {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let database = Database::open_with(path, Options::new().durability(Durability::None))?;
-        Ok(LibraryDriver { database, revisions: HashMap::new(), prepared: HashMap::new() })
-    }
-}
-
-impl Driver for LibraryDriver {
-    fn name(&self) -> &'static str {
-        "stemma"
-    }
-
-    fn load(&mut self, documents: &[(&str, &str)]) -> Result<()> {
-        insert_json(&self.database, Durability::None, documents)
-    }
-
-    fn prepare(&mut self, number: usize) -> Result<()> {
-        self.prepared.insert(number, Value::parse(user(number).1.as_bytes())?);
-        Ok(())
-    }
-
-    fn insert(&mut self, number: usize) -> Result<()> {
-        let body = self.prepared.get(&number).ok_or("this user was not prepared")?;
-        self.revisions.insert(number, self.database.insert(&id(number), body)?);
-        Ok(())
-    }
-
-    fn read(&mut self, number: usize) -> Result<()> {
-        let document = self.database.get(&id(number))?.ok_or("no such user")?;
-        let body = document.value()?;
-        if body.get("created_at").and_then(Value::as_u64) == Some(number as u64) {
-            Ok(())
-        } else {
-            failure("another user")
-        }
-    }
-
-    fn update(&mut self, number: usize) -> Result<()> {
-        let document = self.database.get(&id(number))?.ok_or("no such user")?;
-        let mut body = document.value()?;
-        body.as_object_mut().ok_or("no object")?.insert("updated_at", number as u64);
-        self.database.replace(&id(number), document.revision(), &body)?;
-        Ok(())
-    }
-
-    fn delete(&mut self, number: usize) -> Result<()> {
-        let revision = self.revisions.remove(&number).ok_or("this user was not written")?;
-        self.database.delete(&id(number), &revision)?;
-        Ok(())
-    }
-
-    fn read_missing(&mut self, number: usize) -> Result<()> {
-        if self.database.get(&id(number))?.is_none() { Ok(()) } else { failure("there is such a user") }
-    }
-
-    fn check(&mut self, count: usize, updated_count: usize, update_count: usize) -> Result<()> {
-        let found = self.database.info()?.document_count as usize;
-        let generation = |number: usize| -> Result<usize> {
-            Ok(self.database.get(&id(number))?.ok_or("no such user")?.revision().generation() as usize)
-        };
-        let ends = (generation(0)?, generation(updated_count - 1)?);
-        check_state((found, ends), (count, 1 + update_count))
-    }
-
-    fn find(&mut self, is_active: bool, limit: usize) -> Result<usize> {
-        let of_type = field("type").eq("user");
-        let wanted = if is_active { of_type.and(field("status").eq("active")) } else { of_type };
-        let mut count = 0;
-        for document in self.database.find(wanted).limit(limit as u64).run()? {
-            count += usize::from(document?.value()?.as_object().is_some());
-        }
-        Ok(count)
-    }
-
-    fn change_count(&mut self) -> Result<usize> {
-        let info = self.database.info()?;
-        Ok((info.document_count + info.deleted_count) as usize)
-    }
-
-    fn changes(&mut self, since: Option<&str>, limit: usize) -> Result<Batch> {
-        let since = since.map_or(Ok(0), str::parse)?;
-        let (mut count, mut reached) = (0, since);
-        for change in self.database.changes(Sequence::new(since))?.limit(limit).run() {
-            (count, reached) = (count + 1, change?.sequence.get());
-        }
-        Ok(Batch { count, reached: reached.to_string() })
-    }
-
-    fn notices(&mut self, first: usize, count: usize) -> Result<Vec<f64>> {
-        let mut subscription: PathSubscription = self.database.subscribe_paths(["bench/#"])?;
-        let mut costs = Vec::with_capacity(count);
-        for number in first..first + count {
-            let id = format!("sub_{number}");
-            let body = json!({"bench": {"data": number, "timestamp": number}});
-            let start = Instant::now();
-            self.database.insert(&id, &body)?;
-            let heard = subscription.next_within(NOTIFICATION_TIMEOUT)?.ok_or("no notification arrived")?;
-            costs.push(start.elapsed().as_nanos() as f64);
-            if heard.id.as_str() != id {
-                return Err(format!("heard of {} instead of {id}", heard.id).into());
-            }
-        }
-        Ok(costs)
-    }
 }
 
 /// Access over HTTP.
@@ -210,9 +90,15 @@ pub(super) struct HttpDriver {
 }
 
 impl HttpDriver {
-    pub(super) fn open(endpoint: Endpoint, name: &'static str, is_new_each_time: bool) -> Result<Self> {
+    /// Creates a database with this name; `parameters` are those of its creation.
+    pub(super) fn open(
+        endpoint: Endpoint,
+        name: &'static str,
+        parameters: &str,
+        is_new_each_time: bool,
+    ) -> Result<Self> {
         let database = format!("/{name}");
-        endpoint.expect_status(201, "PUT", &database, None)?;
+        endpoint.expect_status(201, "PUT", &format!("{database}{parameters}"), None)?;
         let connection = if is_new_each_time { None } else { Some(Connection::open(endpoint.address)?) };
         Ok(HttpDriver { endpoint, name, database, connection, revisions: HashMap::new(), prepared: HashMap::new() })
     }

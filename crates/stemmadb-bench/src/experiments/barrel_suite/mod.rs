@@ -1,10 +1,11 @@
 //! The rest of Barrel's suite: documents, changes and subscriptions, by the library and over HTTP, with a persistent
-//! connection and with a new one per request (as Barrel's client does).
+//! connection and with a new one per request (as Barrel's client does); and in a database with four shards.
 //!
 //! Nothing is flushed, as in the original. Every operation's effect is verified. The row *literal* repeats what
 //! Barrel's harness did by mistake: it read ids that do not exist.
 
 mod driver;
+mod library;
 
 use std::time::Instant;
 
@@ -13,10 +14,13 @@ use crate::Result;
 use crate::harness::{Contender, Heading, Samples, Unit, measure_row};
 use crate::server::ServerProcess;
 use crate::workload::{Corpus, Users};
-use driver::{Driver, HttpDriver, LibraryDriver};
+use driver::{Driver, HttpDriver};
+use library::LibraryDriver;
 
 /// Changes per batch.
 const CHANGE_COUNT: usize = 100;
+/// Shards of the databases that have some, as in Barrel's table.
+const SHARD_COUNT: usize = 4;
 /// Notifications per turn.
 const NOTICE_COUNT: usize = 100;
 /// Queries per turn, with a short and with a long result.
@@ -26,10 +30,14 @@ const LONG_COUNT: usize = 5;
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let server = ServerProcess::start(&bench.scratch.fresh_path("suite")?, "none")?;
     let corpus = Corpus::generate(Users, bench.scale.query_counts.first());
+    let shard = |number| bench.scratch.fresh_path(&format!("suite-{number}.stemma"));
+    let shards = (0..SHARD_COUNT).map(shard).collect::<Result<Vec<_>>>()?;
     let mut drivers: Vec<Box<dyn Driver>> = vec![
         Box::new(LibraryDriver::open(&bench.scratch.fresh_path("suite.stemma")?)?),
-        Box::new(HttpDriver::open(server.endpoint(), "http", false)?),
-        Box::new(HttpDriver::open(server.endpoint(), "http-new-connections", true)?),
+        Box::new(HttpDriver::open(server.endpoint(), "http", "", false)?),
+        Box::new(HttpDriver::open(server.endpoint(), "http-new-connections", "", true)?),
+        Box::new(LibraryDriver::open_shards(&shards)?),
+        Box::new(HttpDriver::open(server.endpoint(), "http-4-shards", "?shards=4", false)?),
     ];
     for batch in corpus.batches(BATCH_COUNT) {
         drivers.iter_mut().try_for_each(|driver| driver.load(&batch))?;
