@@ -66,7 +66,7 @@ use background::{divide_memory, keep_blocking_thread, reload_changed, tend_virtu
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
-use passed_on::{Passed, no_longer_owned, pass_on, was_passed_on};
+use passed_on::{Passed, no_longer_owned, of_handler, pass_on, was_passed_on};
 use polled::PolledStream;
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
@@ -679,6 +679,8 @@ async fn handle_once(
         None => (shard, None),
     };
     let is_virtual = virtual_database.is_some();
+    // Of the document of a virtual database: the shard has not got the request if it was misdirected.
+    let may_be_repeated = is_passed_on && (route.only_reads() || forwarded.is_some());
     let reservation = state.memory.reservation();
     record.reservation = Some(reservation.clone());
     let call = Call {
@@ -698,9 +700,10 @@ async fn handle_once(
     };
     let handler = reservation.scope(endpoint.answer(call, forwarded));
     let answer = match route.only_reads() {
-        true => record.cancellation.run(handler).await.unwrap_or_else(|| Err(panicked()))?,
-        false => handler.await?,
+        true => record.cancellation.run(handler).await.unwrap_or_else(|| Err(panicked())),
+        false => handler.await,
     };
+    let answer = answer.map_err(|failure| of_handler(failure, may_be_repeated))?;
     if served_here.is_some_and(|served| !served.is_owned()) {
         return Err(no_longer_owned(is_passed_on && route.only_reads()));
     }

@@ -18,6 +18,7 @@ use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
 use crate::app::{PASSED_ON, ServerState, send_to_owner};
+use crate::auth::SERVER_SEAL;
 use crate::directory::{Place, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{
@@ -74,8 +75,12 @@ pub(super) async fn pass_on(
     let mut owner = match state.directory.place(name, is_passed_on, creates).await {
         Ok(Place::Here(served)) => return Ok(Passed::Here(served, body)),
         Ok(Place::There(owner)) if is_passed_on => return Err(misdirected(name, &owner)),
-        // The server that has passed it on may reach the cluster.
-        Err(failure) if is_passed_on && failure.status() == StatusCode::SERVICE_UNAVAILABLE => {
+        // The server that has passed it on may reach the cluster; or the one that has passed on the request of which this
+        // is a part.
+        Err(failure)
+            if failure.status() == StatusCode::SERVICE_UNAVAILABLE
+                && (is_passed_on || parts.headers.contains_key(SERVER_SEAL)) =>
+        {
             return Err(misdirected(name, "another server"));
         }
         place => match place? {
@@ -116,6 +121,17 @@ pub(super) fn no_longer_owned(may_be_repeated: bool) -> Failure {
     match may_be_repeated {
         true => Failure::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", reason),
         false => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason),
+    }
+}
+
+/// The failure of a handler. That a part of the request was misdirected is for whoever has passed the request on, if it
+/// may be repeated because nothing was done.
+pub(super) fn of_handler(failure: Failure, may_be_repeated: bool) -> Failure {
+    match failure.status() {
+        StatusCode::MISDIRECTED_REQUEST if !may_be_repeated => {
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", failure.reason().to_owned())
+        }
+        _ => failure,
     }
 }
 

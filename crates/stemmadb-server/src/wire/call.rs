@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
+use hyper::StatusCode;
 use stemmadb::past::At;
 use stemmadb::{Durability, Error, Object, Revision, Sequence, Snapshot, Value};
 use stemmadb_wire::{Encoding, FrameKind, Operation, Request, write_frame};
@@ -98,7 +99,8 @@ impl Call<'_> {
     /// In a cluster: claims the database of the request, unless another server has it.
     ///
     /// # Errors
-    /// `Unavailable` with the URL of the server that has it; those of opening it.
+    /// `Unavailable` with the URL of the server that has it; `Closed`, so that clients ask another server, if this one
+    /// does not reach the cluster or can't open it now; those of opening it.
     pub(super) fn find_database(&self) -> Result<()> {
         let (directory, database) = (&self.server.state.directory, self.request.database);
         if !directory.is_in_cluster() || database.is_empty() {
@@ -107,7 +109,12 @@ impl Call<'_> {
         let creates = self.request.operation == Operation::CreateDatabase;
         // Clients keep an owner's URL, and ask this server again only after that owner has not answered.
         directory.forget_place(database);
-        match self.server.wait(directory.place(database, false, creates))? {
+        let placed =
+            self.server.wait(directory.place(database, false, creates)).map_err(|failure| match failure.status() {
+                StatusCode::SERVICE_UNAVAILABLE => Error::closed(failure.reason().to_owned()).into(),
+                _ => WireError::from(failure),
+            });
+        match placed? {
             Place::Here(served) => served.into_iter().for_each(|served| drop(self.opened.set(served))),
             Place::There(owner) => return Err(WireError::elsewhere(database, owner)),
         }
