@@ -463,6 +463,26 @@ fn feeds_and_sockets_reach_the_owner() {
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
 }
 
+/// Its clients go to another server; nobody waits until they have read all.
+#[test]
+fn feeds_of_other_servers_end_when_a_server_stops() {
+    let mut servers = Servers::start(2);
+    servers.get(0).database("live", &[json!({"_id": "a"})]);
+    let other = (servers.owner_of("live").unwrap() + 1) % 2;
+    let credentials = crate::client::basic("admin", "secret");
+    let opened = |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nAuthorization: {credentials}");
+        crate::watch::opened(servers.get(other), &head, "").0
+    };
+    let feeds = [opened("/live/_watch?selector=%7B%7D&heartbeat=20"), opened("/live/_changes?feed=continuous")];
+    drop(servers.servers.remove(other));
+    for mut feed in feeds {
+        let mut rest = String::new();
+        feed.read_to_string(&mut rest).unwrap();
+        assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+    }
+}
+
 /// The owners of the shards of `v`.
 fn shard_owners(server: &TestServer) -> Vec<String> {
     let shards = server.get("/v/_shards").json();
