@@ -70,7 +70,7 @@ nightly-cluster cases="10000" kills="300" seconds="300":
         cargo test --locked --features stemmadb-cli/cluster --test network cluster:: -- --nocapture --test-threads=1
 
 # The HTTP tests with three servers of a cluster for each, in memory or (`cassandra`) with logs in a Cassandra cluster
-# that is up. Tests of what belongs to one process fail; see the decision on servers of a cluster.
+# that is up. Tests of what belongs to one process are skipped, and say so.
 http-cluster kind="memory" filter="":
     STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_TEST_CLUSTER={{kind}} cargo test --locked --test http {{filter}}
 

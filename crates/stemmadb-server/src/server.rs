@@ -34,7 +34,7 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::accounts::{Authenticator, Identity, authorize};
+use crate::accounts::{Authenticator, Identity};
 use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{
     Access, PREFLIGHT, Route, SERVER_SEAL, User, check_host, check_origin, cors_headers, is_script_request, refused,
@@ -646,7 +646,7 @@ async fn handle_once(
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
     let delegated = DelegatedRequest::of(&parts.headers, &user)?;
-    let mut restriction = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &user).await?;
+    let mut restriction = state.authenticator.authorize(&state.directory, route, &parameters, &user).await?;
     let shard = match parameters.get("db") {
         Some(name) if user.is_cluster_server() => Box::pin(state.directory.open_cluster_shard(name)).await?,
         _ => None,

@@ -52,8 +52,8 @@ impl Administrators {
 
     /// Reads what other servers of the cluster have changed. Blocks.
     pub(super) fn reload(&self, directory: &Directory) -> Result<()> {
-        let stored = stored(directory)?;
         let mut administrators = self.0.write();
+        let stored = stored(directory)?;
         administrators.retain(|name, known| known.is_configured || stored.contains_key(name));
         for (name, record) in stored {
             let is_configured = administrators.get(&name).is_some_and(|known| known.is_configured);

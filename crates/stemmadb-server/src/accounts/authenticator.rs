@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::http::request::Parts;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use stemmadb_http::signature::SentSignature;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 use super::administrators::Administrators;
+use super::authorize::authorize;
 use super::clock::MonotonicClock;
 use super::cookie::{self, SessionCookie};
 use super::identity::{AuthProof, Identity};
@@ -25,11 +28,11 @@ use super::roles::Roles;
 use super::signatures::AcceptedSignatures;
 use super::token::{self, Token, Tokens};
 use super::users;
-use crate::auth::{ADMIN_ROLE, Credential, SERVER_SEAL, USERS_DATABASE, User};
+use crate::auth::{ADMIN_ROLE, Credential, Restriction, Route, SERVER_SEAL, USERS_DATABASE, User};
 use crate::config::ProxySecret;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::PeerAddress;
+use crate::http::{Parameters, PeerAddress, blocking};
 use crate::settings::RuntimeSettings;
 
 /// Authenticates requests.
@@ -42,6 +45,8 @@ pub(crate) struct Authenticator {
     tokens: Tokens,
     roles: Roles,
     signatures: AcceptedSignatures,
+    /// The version of the cluster's records that administrators, tokens and roles are from.
+    loaded: Mutex<Option<Uuid>>,
     /// The clock for the start and end of sessions.
     clock: MonotonicClock,
     settings: Arc<RuntimeSettings>,
@@ -98,6 +103,7 @@ impl Authenticator {
             tokens,
             roles,
             signatures: AcceptedSignatures::default(),
+            loaded: Mutex::default(),
             clock: MonotonicClock::new(config.clock.clone()),
             is_secure: config.is_encrypted(),
             settings,
@@ -118,7 +124,7 @@ impl Authenticator {
     /// # Errors
     /// 401 if credentials are sent and invalid. An expired session counts as no credentials, and so does an unknown
     /// scheme, as in CouchDB.
-    pub(crate) async fn authenticate(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
+    pub(crate) async fn authenticate(self: &Arc<Self>, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
         let proxied = self.proxy_secret.as_ref().and_then(|secret| proxy::user(&secret.0, &parts.headers));
         if let Some(user) = proxied {
             return Ok(Identity::new(user.clone(), AuthProof::Proxy(user)));
@@ -163,12 +169,16 @@ impl Authenticator {
     }
 
     /// The identity of a token. `None` if the token is invalid, expired or revoked.
-    async fn by_token(&self, directory: &Arc<Directory>, text: &str) -> Result<Option<Identity>> {
+    async fn by_token(self: &Arc<Self>, directory: &Arc<Directory>, text: &str) -> Result<Option<Identity>> {
         let proof = AuthProof::Token(text.to_owned());
         if !text.starts_with(token::PREFIX) {
             return Ok(self.jwt_keys.user(text).map(|user| Identity::new(user, proof)));
         }
-        match self.tokens.verify(text) {
+        let mut found = self.tokens.verify(text);
+        if found.is_none() && self.catch_up(directory).await? {
+            found = self.tokens.verify(text);
+        }
+        match found {
             Some(token) => self.identity_of(directory, &token, proof).await,
             None => Ok(None),
         }
@@ -178,7 +188,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// 401 if no token has the key, or the signature is not genuine, too old, or was used before.
-    async fn by_signature(&self, directory: &Arc<Directory>, sent: SentSignature) -> Result<Identity> {
+    async fn by_signature(self: &Arc<Self>, directory: &Arc<Directory>, sent: SentSignature) -> Result<Identity> {
         let unknown = || {
             let reason = "No token has the key of the signature: an administrator registers it with `POST /_tokens` \
                           and `public_key`.";
@@ -195,8 +205,12 @@ impl Authenticator {
     }
 
     /// The identity of the token that has a public key. `None` if there is none, or it has expired.
-    async fn by_key(&self, directory: &Arc<Directory>, public_key: &str) -> Result<Option<Identity>> {
-        match self.tokens.with_public_key(public_key) {
+    async fn by_key(self: &Arc<Self>, directory: &Arc<Directory>, public_key: &str) -> Result<Option<Identity>> {
+        let mut found = self.tokens.with_public_key(public_key);
+        if found.is_none() && self.catch_up(directory).await? {
+            found = self.tokens.with_public_key(public_key);
+        }
+        match found {
             Some(token) => self.identity_of(directory, &token, AuthProof::Key(public_key.to_owned())).await,
             None => Ok(None),
         }
@@ -204,7 +218,7 @@ impl Authenticator {
 
     /// The identity of a token. `None` if it acts for a user who does not exist.
     async fn identity_of(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Directory>,
         token: &Token,
         proof: AuthProof,
@@ -220,7 +234,11 @@ impl Authenticator {
     }
 
     /// Checks again a proof that was verified before. Returns the user if it is still valid.
-    pub(crate) async fn reverify(&self, directory: &Arc<Directory>, proof: &AuthProof) -> Result<Option<User>> {
+    pub(crate) async fn reverify(
+        self: &Arc<Self>,
+        directory: &Arc<Directory>,
+        proof: &AuthProof,
+    ) -> Result<Option<User>> {
         Ok(match proof {
             AuthProof::Nothing => Some(User::default()),
             AuthProof::Proxy(user) => Some(user.clone()),
@@ -236,10 +254,52 @@ impl Authenticator {
     }
 
     /// Reads the administrators, tokens and roles that other servers of the cluster have changed. Blocks.
-    pub(crate) fn reload(&self, directory: &Directory) -> Result<()> {
-        self.administrators.reload(directory)?;
-        self.tokens.reload(directory)?;
-        self.roles.reload(directory)
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer.
+    pub(crate) fn newest(&self, directory: &Directory) -> Result<&Self> {
+        let version = directory.refresh()?;
+        let mut loaded = self.loaded.lock();
+        if *loaded != version {
+            self.administrators.reload(directory)?;
+            self.tokens.reload(directory)?;
+            self.roles.reload(directory)?;
+            *loaded = version;
+        }
+        Ok(self)
+    }
+
+    /// Reads what other servers of the cluster have changed just now, before something is refused that they may have
+    /// created. Returns whether the server is in a cluster.
+    async fn catch_up(self: &Arc<Self>, directory: &Arc<Directory>) -> Result<bool> {
+        if !directory.is_in_cluster() {
+            return Ok(false);
+        }
+        let (this, read) = (self.clone(), directory.clone());
+        blocking(move || this.newest(&read).map(drop)).await?;
+        directory.catch_up(USERS_DATABASE).await?;
+        Ok(true)
+    }
+
+    /// Checks that a user may use a route: see [`authorize`]. A refusal is for what all servers of the cluster know.
+    pub(crate) async fn authorize(
+        self: &Arc<Self>,
+        directory: &Arc<Directory>,
+        route: &Route,
+        parameters: &Parameters,
+        user: &User,
+    ) -> Result<Option<Restriction>> {
+        let authorized = authorize(directory, &self.roles, route, parameters, user).await;
+        match authorized {
+            Err(failure)
+                if failure.status() == StatusCode::FORBIDDEN
+                    && !user.roles.is_empty()
+                    && self.catch_up(directory).await? =>
+            {
+                authorize(directory, &self.roles, route, parameters, user).await
+            }
+            authorized => authorized,
+        }
     }
 
     /// The API tokens.
@@ -252,7 +312,7 @@ impl Authenticator {
         &self.roles
     }
 
-    async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
+    async fn by_cookie(self: &Arc<Self>, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
         let anonymous = || Ok(Identity::anonymous());
         let Some(claimed) = cookie_of(parts).and_then(SessionCookie::parse) else { return anonymous() };
         let Some((user, cookie)) = self.session_user(directory, &claimed).await? else { return anonymous() };
@@ -261,31 +321,40 @@ impl Authenticator {
 
     /// The user of a valid session, and a new cookie if the session must be renewed.
     async fn session_user(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Directory>,
         session: &SessionCookie,
     ) -> Result<Option<(User, Option<String>)>> {
-        let Some(NamedAccount { roles, credential }) = self.account(directory, &session.name).await? else {
-            return Ok(None);
-        };
-        let (fingerprint, now) = (credential.fingerprint(), self.clock.now());
-        let verified = session.verify(&self.secret, &fingerprint, now, self.session_timeout());
+        let Some(mut account) = self.account(directory, &session.name).await? else { return Ok(None) };
+        let (mut fingerprint, now) = (account.credential.fingerprint(), self.clock.now());
+        let mut verified = session.verify(&self.secret, &fingerprint, now, self.session_timeout());
+        if verified.is_none() && self.catch_up(directory).await? {
+            // It may have begun just now on another server, after the password was changed.
+            let Some(newest) = self.known_account(directory, &session.name).await? else { return Ok(None) };
+            (fingerprint, account) = (newest.credential.fingerprint(), newest);
+            verified = session.verify(&self.secret, &fingerprint, now, self.session_timeout());
+        }
+        let roles = account.roles;
         Ok(verified.map(|must_renew| {
             let cookie = must_renew.then(|| self.cookie(&cookie::make(&self.secret, &fingerprint, &session.name, now)));
             (User { name: Some(session.name.clone()), roles, how: Some("cookie") }, cookie)
         }))
     }
 
-    async fn account(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<NamedAccount>> {
+    /// The administrator or user of a name. One that is unknown may have been created just now, on another server.
+    async fn account(self: &Arc<Self>, directory: &Arc<Directory>, name: &str) -> Result<Option<NamedAccount>> {
+        match self.known_account(directory, name).await? {
+            None if self.catch_up(directory).await? => self.known_account(directory, name).await,
+            known => Ok(known),
+        }
+    }
+
+    async fn known_account(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<NamedAccount>> {
         if let Some(credential) = self.administrators.credential(name) {
             return Ok(Some(NamedAccount { roles: vec![ADMIN_ROLE.to_owned()], credential }));
         }
         let Some(served) = directory.open_to_read(USERS_DATABASE).await? else { return Ok(None) };
-        let mut account = users::account(&served, name)?;
-        if account.is_none() && directory.catch_up(USERS_DATABASE).await? {
-            // It may have been created just now, on another server.
-            account = users::account(&served, name)?;
-        }
+        let account = users::account(&served, name)?;
         Ok(account.map(|account| NamedAccount { roles: account.roles, credential: account.credential }))
     }
 
@@ -294,7 +363,7 @@ impl Authenticator {
     /// # Errors
     /// 401 if they are wrong; 429 after too many wrong passwords for this name from this address.
     pub(crate) async fn log_in(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Directory>,
         address: IpAddr,
         name: &str,
@@ -304,22 +373,35 @@ impl Authenticator {
     }
 
     async fn verify_password(
-        &self,
+        self: &Arc<Self>,
         directory: &Arc<Directory>,
         address: IpAddr,
         name: &str,
         password: &str,
     ) -> Result<(User, AuthProof)> {
-        let known = self.account(directory, name).await?;
-        let (roles, credential) = match known {
-            Some(known) => (known.roles, Some(known.credential)),
-            None => (Vec::new(), None),
-        };
-        let users = directory.open_to_read(USERS_DATABASE);
-        let fingerprint =
-            self.passwords.verify(address, name, password, credential, users).await?.ok_or_else(wrong_credentials)?;
-        let name = name.to_owned();
-        Ok((User { name: Some(name.clone()), roles, how: None }, AuthProof::Password { name, fingerprint }))
+        let mut known = self.account(directory, name).await?;
+        loop {
+            let (roles, credential) = match known {
+                Some(known) => (known.roles, Some(known.credential)),
+                None => (Vec::new(), None),
+            };
+            let tried = credential.as_ref().map(Credential::fingerprint);
+            let users = directory.open_to_read(USERS_DATABASE);
+            let name = name.to_owned();
+            match self.passwords.verify(address, &name, password, credential, users).await? {
+                Some(fingerprint) => {
+                    let user = User { name: Some(name.clone()), roles, how: None };
+                    return Ok((user, AuthProof::Password { name, fingerprint }));
+                }
+                None if tried.is_none() || !self.catch_up(directory).await? => return Err(wrong_credentials()),
+                None => {}
+            }
+            // The password may have been changed just now, on another server.
+            known = self.known_account(directory, &name).await?;
+            if known.as_ref().map(|known| known.credential.fingerprint()) == tried {
+                return Err(wrong_credentials());
+            }
+        }
     }
 
     /// A seal of a text, by which another server of the cluster recognizes that a server of it has written it.
@@ -328,7 +410,7 @@ impl Authenticator {
     }
 
     /// A `Set-Cookie` header that starts a session of `name`.
-    pub(crate) async fn session(&self, directory: &Arc<Directory>, name: &str) -> Result<String> {
+    pub(crate) async fn session(self: &Arc<Self>, directory: &Arc<Directory>, name: &str) -> Result<String> {
         let known = self.account(directory, name).await?.ok_or_else(wrong_credentials)?;
         Ok(self.cookie(&cookie::make(&self.secret, &known.credential.fingerprint(), name, self.clock.now())))
     }

@@ -18,7 +18,6 @@ mod token;
 mod users;
 
 pub(crate) use authenticator::Authenticator;
-pub(crate) use authorize::authorize;
 pub(crate) use identity::{AuthProof, Identity};
 pub(crate) use roles::Role;
 pub(crate) use session_check::SessionCheck;

@@ -106,8 +106,9 @@ impl Roles {
 
     /// Reads what other servers of the cluster have changed. Blocks.
     pub(super) fn reload(&self, directory: &Directory) -> Result<()> {
-        let loaded = Self::load(directory)?;
-        *self.0.write() = loaded.0.into_inner();
+        // A change of this server holds the lock from before it is stored.
+        let mut roles = self.0.write();
+        *roles = Self::load(directory)?.0.into_inner();
         Ok(())
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::authenticator::Authenticator;
-use super::authorize::authorize;
 use super::identity::AuthProof;
 use crate::auth::{Restriction, Route};
 use crate::directory::Directory;
@@ -58,7 +57,7 @@ impl SessionCheck {
         match authenticator.reverify(directory, proof).await {
             Ok(Some(user)) => {
                 // A request applies the restriction that it began with.
-                let authorized = authorize(directory, authenticator.roles(), route, parameters, &user).await;
+                let authorized = authenticator.authorize(directory, route, parameters, &user).await;
                 authorized.is_ok_and(|current| current == *restriction)
             }
             Ok(None) => false,

@@ -138,8 +138,9 @@ impl Tokens {
 
     /// Reads what other servers of the cluster have changed. Blocks.
     pub(super) fn reload(&self, directory: &Directory) -> Result<()> {
-        let loaded = Self::load(directory)?;
-        *self.0.write() = loaded.0.into_inner();
+        // A change of this server holds the lock from before it is stored.
+        let mut tokens = self.0.write();
+        *tokens = Self::load(directory)?.0.into_inner();
         Ok(())
     }
 

@@ -289,15 +289,15 @@ impl Directory {
         }
     }
 
-    /// Reads what other members have changed in the catalog. Blocks.
+    /// Reads what other members have changed in the catalog. Returns its version; none without a cluster. Blocks.
     ///
     /// # Errors
     /// 503 if the cluster does not answer.
-    pub(super) fn refresh(&self) -> Result<()> {
-        let Some(cluster) = &self.cluster else { return Ok(()) };
+    pub(crate) fn refresh(&self) -> Result<Option<Uuid>> {
+        let Some(cluster) = &self.cluster else { return Ok(None) };
         let version = self.catalog.refresh()?;
         if *cluster.shown.lock() == version {
-            return Ok(());
+            return Ok(version);
         }
         let (mut created, mut deleted) = (Vec::new(), Vec::new());
         {
@@ -332,7 +332,7 @@ impl Directory {
             }
         }
         cluster.deleted.lock().extend(deleted);
-        Ok(())
+        Ok(version)
     }
 
     /// Looks at the cluster: closes what was deleted or lost, gives up what others should have, completes deletions.
@@ -443,7 +443,7 @@ impl Directory {
             self.remove_files(&slot.entry).and_then(|()| self.catalog.removed(&slot.entry)).ok();
         }
         added?;
-        self.refresh()
+        self.refresh().map(drop)
     }
 
     fn copy_to_cluster(&self, cluster: &SharedDirectory, slot: &DatabaseSlot, directory: &Path) -> Result<()> {

@@ -12,7 +12,6 @@ use stemmadb::{Aggregation, Query, Selector, Value};
 use stemmadb_federation::{FederatedAggregation, FederatedChange, FederatedFind, Federation, MissingMembers};
 
 use super::aggregate::rows_text;
-use crate::accounts::authorize;
 use crate::app::Call;
 use crate::auth::{Access, Route, refused};
 use crate::directory::ServedDatabase;
@@ -125,7 +124,7 @@ async fn open_local(call: &Call, rights: &Route, database: &str) -> Result<Arc<S
     let mut parameters = Parameters::default();
     parameters.push("db", database.to_owned());
     let state = &call.state;
-    let restriction = authorize(&state.directory, state.authenticator.roles(), rights, &parameters, &call.user).await?;
+    let restriction = state.authenticator.authorize(&state.directory, rights, &parameters, &call.user).await?;
     if restriction.is_some() {
         return Err(refused("a federation"));
     }

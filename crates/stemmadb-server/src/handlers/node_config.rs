@@ -91,9 +91,16 @@ fn section(state: &ServerState, name: &str) -> Map<String, Value> {
     keys.map(|key| (key.key.to_owned(), json!((key.show)(state, &config)))).collect()
 }
 
+/// Checks that the request names this server, and reads the administrators that others of the cluster have changed.
+async fn check(call: &Call) -> Result<()> {
+    check_node(call)?;
+    let state = call.state.clone();
+    blocking(move || state.authenticator.newest(&state.directory).map(drop)).await
+}
+
 /// `GET /_node/{node}/_config`
 pub(crate) async fn all(call: Call) -> Result<HttpResponse> {
-    check_node(&call)?;
+    check(&call).await?;
     let names = KEYS.iter().map(|key| key.section).chain([ADMINS]);
     let sections = names.map(|name| (name.to_owned(), Value::Object(section(&call.state, name))));
     HttpResponse::ok(&Value::Object(sections.collect()))
@@ -101,13 +108,13 @@ pub(crate) async fn all(call: Call) -> Result<HttpResponse> {
 
 /// `GET /_node/{node}/_config/{section}`
 pub(crate) async fn get_section(call: Call) -> Result<HttpResponse> {
-    check_node(&call)?;
+    check(&call).await?;
     HttpResponse::ok(&section(&call.state, call.parameter("section")?))
 }
 
 /// `GET /_node/{node}/_config/{section}/{key}`
 pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
-    check_node(&call)?;
+    check(&call).await?;
     let found = section(&call.state, call.parameter("section")?).remove(call.parameter("key")?);
     HttpResponse::ok(&found.ok_or_else(unknown)?)
 }
@@ -118,7 +125,7 @@ fn unknown() -> Failure {
 
 /// `PUT /_node/{node}/_config/{section}/{key}`: returns the previous value.
 pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
-    check_node(&call)?;
+    check(&call).await?;
     let sent = call.json().await?.deserialize_into::<Value>()?;
     let text = match sent {
         Value::String(text) => text,
@@ -130,7 +137,7 @@ pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
 
 /// `DELETE /_node/{node}/_config/{section}/{key}`: returns the previous value.
 pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
-    check_node(&call)?;
+    check(&call).await?;
     change(call, None).await
 }
 

@@ -10,14 +10,18 @@ use crate::http::{HttpResponse, blocking};
 
 /// `GET /_tokens`
 pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
-    HttpResponse::ok(&json!({"tokens": call.state.authenticator.tokens().list()}))
+    let state = call.state.clone();
+    let listed = blocking(move || Ok(state.authenticator.newest(&state.directory)?.tokens().list())).await?;
+    HttpResponse::ok(&json!({"tokens": listed}))
 }
 
 /// `POST /_tokens`
 pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
     let request = TokenRequest::parse(call.json().await?)?;
     let state = call.state.clone();
-    let (listed, text) = blocking(move || state.authenticator.tokens().create(&state.directory, request)).await?;
+    let (listed, text) =
+        blocking(move || state.authenticator.newest(&state.directory)?.tokens().create(&state.directory, request))
+            .await?;
     let created = match text {
         Some(text) => json!({"ok": true, "token": text, "info": listed}),
         None => json!({"ok": true, "info": listed}),
@@ -34,6 +38,6 @@ pub(crate) async fn signing_key(call: Call) -> Result<HttpResponse> {
 pub(crate) async fn revoke(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("token")?.to_owned();
     let state = call.state.clone();
-    blocking(move || state.authenticator.tokens().revoke(&state.directory, &name)).await?;
+    blocking(move || state.authenticator.newest(&state.directory)?.tokens().revoke(&state.directory, &name)).await?;
     Ok(HttpResponse::done(StatusCode::OK))
 }

@@ -26,7 +26,7 @@ pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use peer::{PeerAddress, client_network};
 pub(crate) use query::Query;
-pub(crate) use relay::{relayed_answer, relayed_body};
+pub(crate) use relay::{EndingBody, relayed_answer, relayed_body};
 pub(crate) use request_body::{BodyError, ClientBody, RequestBody};
 pub(crate) use request_line::RequestLineStream;
 pub(crate) use response::HttpResponse;

@@ -1,7 +1,10 @@
 //! Bodies and answers that are passed on between a client and another server, in bounded memory.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
-use hyper::body::{Body as HttpBody, Incoming};
+use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, SERVER, TRANSFER_ENCODING};
 use hyper::{Method, Response};
 use stemmadb_http::foundation::{Body, BodyTimeout, next_frame};
@@ -45,13 +48,44 @@ where
     Body::Chunks { from, length }
 }
 
+/// A body that ends when a future does, such as a feed of another server when this one stops.
+pub(crate) struct EndingBody<B> {
+    body: B,
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl<B> EndingBody<B> {
+    pub(crate) fn new(body: B, end: impl Future<Output = ()> + Send + 'static) -> Self {
+        EndingBody { body, end: Box::pin(end) }
+    }
+}
+
+impl<B: HttpBody + Unpin> HttpBody for EndingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.end.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => Pin::new(&mut self.body).poll_frame(context),
+        }
+    }
+}
+
 /// The answer of another server as an answer of this one. `held` is dropped at its end.
-pub(crate) fn relayed_answer(
+pub(crate) fn relayed_answer<B>(
     method: &Method,
-    answer: Response<Incoming>,
+    answer: Response<B>,
     timeouts: BodyTimeout,
     held: impl Send + 'static,
-) -> HttpResponse {
+) -> HttpResponse
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::fmt::Display + Send,
+{
     let (parts, body) = answer.into_parts();
     let length = body.size_hint().exact();
     let body = match length {

@@ -54,7 +54,7 @@ pub(super) async fn reload_changed(state: Arc<ServerState>) {
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let Some(state) = state.upgrade() else { return };
-        if let Err(failure) = blocking(move || state.authenticator.reload(&state.directory)).await {
+        if let Err(failure) = blocking(move || state.authenticator.newest(&state.directory).map(drop)).await {
             tracing::error!(target: "stemma::database", "reading records of the cluster: {}", failure.reason());
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Incoming};
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Response, StatusCode};
@@ -22,7 +22,8 @@ use crate::auth::SERVER_SEAL;
 use crate::directory::{Place, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{
-    Body, BodyTimeout, HttpResponse, PeerAddress, RequestBody, read_all, relayed_answer, relayed_body, server_runtime,
+    Body, BodyTimeout, EndingBody, HttpResponse, PeerAddress, RequestBody, read_all, relayed_answer, relayed_body,
+    server_runtime,
 };
 
 /// A body up to this many bytes is kept until the request is answered: it can be sent to another server.
@@ -207,5 +208,20 @@ fn answered(state: &Arc<ServerState>, parts: &mut Parts, mut response: Response<
         }
         return answer;
     }
-    relayed_answer(&parts.method, response, BodyTimeout::for_peer(QUIET_MAX), ())
+    let timeouts = BodyTimeout::for_peer(QUIET_MAX);
+    if !is_feed(parts, &response) {
+        return relayed_answer(&parts.method, response, timeouts, ());
+    }
+    // Its owner goes on when this server stops.
+    let mut stopping = state.stopping.clone();
+    let stopped = async move { drop(stopping.wait_for(|stopping| *stopping).await) };
+    relayed_answer(&parts.method, response.map(|body| EndingBody::new(body, stopped)), timeouts, ())
+}
+
+/// Whether an answer has no end of its own.
+fn is_feed(parts: &Parts, response: &Response<Incoming>) -> bool {
+    let waits = |parameter: &str| matches!(parameter, "feed=continuous" | "feed=eventsource" | "feed=longpoll");
+    let is_stream = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/event-stream");
+    response.headers().get(CONTENT_TYPE).is_some_and(is_stream)
+        || parts.uri.query().is_some_and(|query| query.split('&').any(waits))
 }

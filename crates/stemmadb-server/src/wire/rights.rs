@@ -6,7 +6,7 @@ use hyper::Method;
 
 use super::failure::Result;
 use super::server::WireServer;
-use crate::accounts::{Identity, authorize};
+use crate::accounts::Identity;
 use crate::auth::{Access, Restriction, Route};
 use crate::error::Failure;
 use crate::http::Parameters;
@@ -113,7 +113,7 @@ pub(super) fn check(
         scope.allow(&route.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
     debug_assert!(route.method != Method::HEAD);
-    let authorized = authorize(&state.directory, state.authenticator.roles(), route, &parameters, &identity.user);
+    let authorized = state.authenticator.authorize(&state.directory, route, &parameters, &identity.user);
     Ok(server.wait(authorized)?)
 }
 

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
 use stemmadb_server::{Acme, Config};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 use crate::go;
 
 const MODULE: &str = "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.8.0";
@@ -112,6 +112,7 @@ fn wait_for_certificate(port: u16, root: &CertificateDer<'static>, pebble: &Pebb
 
 #[test]
 fn certificate_is_obtained_kept_and_renewed() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let port = free_port();
     let Some(pebble) = Pebble::start(port) else { return };
     let acme = Acme {

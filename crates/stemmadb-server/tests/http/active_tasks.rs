@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use stemmadb::Index;
 use stemmadb::backup::{BackupOptions, DirectoryTarget};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// The tasks of a type.
 fn tasks(server: &TestServer, of_type: &str) -> Vec<Value> {
@@ -50,6 +50,7 @@ fn assert_sound(task: &Value, [done, total]: [&str; 2]) {
 
 #[test]
 fn maintenance_of_a_database_is_listed_while_it_runs() {
+    needs_one_server!("a program opens a database of its own server");
     let server = TestServer::new();
     let docs: Vec<_> = (0..3000).map(|n| json!({"_id": format!("{n:04}"), "n": n, "text": "x".repeat(200)})).collect();
     server.database("library", &docs);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Cors, Lockout, ProxySecret};
 
-use crate::client::{ADMIN, Response, TestServer, basic};
+use crate::client::{ADMIN, Response, TestServer, basic, needs_one_server};
 
 fn with_users() -> TestServer {
     let server = TestServer::new();
@@ -433,6 +433,7 @@ fn failed_logins_delay_only_that_name() {
 
 #[test]
 fn concurrent_password_guesses_are_rate_limited() {
+    needs_one_server!("wrong passwords are counted by each server");
     let lockout = Lockout { tries: 3, wait_max: std::time::Duration::from_secs(3600) };
     let server = TestServer::with(|config| Config { lockout, ..config });
     let statuses: Vec<u16> = std::thread::scope(|scope| {

@@ -208,6 +208,59 @@ fn users_rights_and_sessions_are_those_of_the_cluster() {
     }
 }
 
+/// What one server has acknowledged is known to all, without waiting.
+#[test]
+fn accounts_of_one_server_are_used_at_once_on_others() {
+    let servers = Servers::start(2);
+    let (first, second) = (servers.get(0), servers.get(1));
+    first.database("notes", &[json!({"_id": "a"})]);
+    let security = json!({"members": {"names": ["ann"], "roles": ["writers"]}});
+    assert_eq!(first.put("/notes/_security", &security).status, 200);
+    first.ask_as(ADMIN, "PUT", "/_users", None);
+    let mut ann = json!({"name": "ann", "type": "user", "roles": [], "password": "pw"});
+    for turn in 0..5 {
+        let name = format!("job{turn}");
+        let token = first.post("/_tokens", &json!({"name": name, "roles": ["writers"]})).json()["token"].clone();
+        let bearer = format!("Bearer {}", token.as_str().unwrap());
+        let read = second.send("GET", "/notes/a", &[("Authorization", &bearer)], b"");
+        assert_eq!(read.status, 200, "{read:?}");
+        let listed = second.get("/_tokens").json()["tokens"].clone();
+        assert!(listed.as_array().unwrap().iter().any(|token| token["name"] == name.as_str()), "{listed}");
+        assert_eq!(second.post("/_tokens", &json!({"name": name, "roles": []})).status, 409);
+        assert_eq!(second.delete(&format!("/_tokens/{name}")).status, 200);
+
+        let admin = format!("eve{turn}");
+        let path = format!("/_node/_local/_config/admins/{admin}");
+        assert_eq!(first.put(&path, &json!("geheim")).status, 200);
+        let asked = second.ask_as(Some((&admin, "geheim")), "GET", "/_all_dbs", None);
+        assert_eq!(asked.status, 200, "{asked:?}");
+        assert_eq!(second.get(&path).status, 200);
+        assert_eq!(second.delete(&path).status, 200);
+        assert_eq!(first.get(&path).status, 404);
+
+        ann["password"] = json!(format!("pw{turn}"));
+        let written = first.put("/_users/org.couchdb.user:ann", &ann);
+        assert_eq!(written.status, 201, "{written:?}");
+        ann["_rev"] = written.json()["rev"].clone();
+        let password = format!("pw{turn}");
+        for server in [second, first] {
+            let asked = server.ask_as(Some(("ann", &password)), "GET", "/_session", None);
+            assert_eq!(asked.json()["userCtx"]["name"], "ann", "turn {turn}: {asked:?}");
+        }
+
+        let role = format!("readers{turn}");
+        let bob = json!({"name": format!("bob{turn}"), "type": "user", "roles": [role], "password": "pw"});
+        assert_eq!(first.put(&format!("/_users/org.couchdb.user:bob{turn}"), &bob).status, 201);
+        let user = Some((bob["name"].as_str().unwrap(), "pw"));
+        assert_eq!(second.ask_as(user, "GET", "/notes/a", None).status, 403);
+        let statements = json!({"statements": [{"database": "notes", "actions": ["read"]}]});
+        assert_eq!(first.put(&format!("/_roles/{role}"), &statements).status, 201);
+        let read = second.ask_as(user, "GET", "/notes/a", None);
+        assert_eq!(read.status, 200, "{read:?}");
+        assert_eq!(second.delete(&format!("/_roles/{role}")).status, 200);
+    }
+}
+
 #[test]
 fn nobody_pretends_to_be_a_server() {
     let servers = Servers::start(1);
@@ -415,6 +468,26 @@ fn feeds_and_sockets_reach_the_owner() {
     );
     let answer = other.first_bytes(handshake.as_bytes(), b"\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+}
+
+/// Its clients go to another server; nobody waits until they have read all.
+#[test]
+fn feeds_of_other_servers_end_when_a_server_stops() {
+    let mut servers = Servers::start(2);
+    servers.get(0).database("live", &[json!({"_id": "a"})]);
+    let other = (servers.owner_of("live").unwrap() + 1) % 2;
+    let credentials = crate::client::basic("admin", "secret");
+    let opened = |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nAuthorization: {credentials}");
+        crate::watch::opened(servers.get(other), &head, "").0
+    };
+    let feeds = [opened("/live/_watch?selector=%7B%7D&heartbeat=20"), opened("/live/_changes?feed=continuous")];
+    drop(servers.servers.remove(other));
+    for mut feed in feeds {
+        let mut rest = String::new();
+        feed.read_to_string(&mut rest).unwrap();
+        assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+    }
 }
 
 /// The owners of the shards of `v`.

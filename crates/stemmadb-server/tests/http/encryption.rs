@@ -7,13 +7,14 @@ use stemmadb::encryption::EncryptionKey;
 use stemmadb::{Database, ErrorKind, Options};
 use stemmadb_server::{Config, Server};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// A text that must not be found in any file.
 const SECRET: &str = "Zanzibar-Quetzalcoatl";
 
 #[test]
 fn all_databases_of_a_server_are_encrypted_with_its_key_file() {
+    needs_one_server!("it looks at the directories of databases");
     let directory = tempfile::tempdir().unwrap();
     let key_file = directory.path().join("key");
     std::fs::write(&key_file, EncryptionKey::generate().unwrap()).unwrap();

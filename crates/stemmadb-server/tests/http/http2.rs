@@ -19,7 +19,7 @@ use stemmadb_server::Limits;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use crate::client::{TestServer, basic};
+use crate::client::{TestServer, basic, needs_one_server};
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -91,6 +91,7 @@ fn run(test: impl Future<Output = ()>) {
 
 #[test]
 fn requests_share_a_connection_with_a_feed() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let (server, trusted, _place) = server(Limits::default());
     run(async {
         let connection = Connection::open(server.address(), &trusted).await;
@@ -126,6 +127,7 @@ fn requests_share_a_connection_with_a_feed() {
 
 #[test]
 fn refused_body_costs_only_its_request() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let limits = Limits { body_bytes: 10_000, ..Limits::default() };
     let (server, trusted, _place) = server(limits);
     run(async {
@@ -145,6 +147,7 @@ fn refused_body_costs_only_its_request() {
 
 #[test]
 fn missing_rights_are_refused() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let (server, trusted, _place) = server(Limits::default());
     run(async {
         let connection = Connection::open(server.address(), &trusted).await;
@@ -156,6 +159,7 @@ fn missing_rights_are_refused() {
 
 #[test]
 fn idle_connection_is_closed_but_not_one_with_a_feed() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let limits = Limits { head_timeout: Duration::from_secs(3), ..Limits::default() };
     let (server, trusted, _place) = server(limits);
     run(async {
@@ -217,6 +221,7 @@ fn flood(address: SocketAddr, trusted: &CertificateDer<'static>, mut next: impl 
 /// Requests that are taken back at once, and a head that never ends.
 #[test]
 fn floods_of_frames_end_their_connection_only() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let (server, trusted, _place) = server(Limits::default());
     let resets = |number: u32| {
         let stream = 2 * number + 1;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 #[test]
 fn document_history_lists_every_branch() {
@@ -36,6 +36,7 @@ fn document_history_lists_every_branch() {
 
 #[test]
 fn database_statistics_and_paths_are_reported() {
+    needs_one_server!("servers of a cluster have another durability");
     let server = TestServer::new();
     server.database("known", &[json!({"_id": "a", "n": 1, "tags": ["x", "y"]}), json!({"_id": "b", "n": "one"})]);
     let known = server.get("/known/_statistics").json();

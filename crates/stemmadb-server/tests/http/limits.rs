@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Limits};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 #[test]
 fn a_copied_database_appears_without_a_restart() {
+    needs_one_server!("it copies the directory of a database");
     let mut server = TestServer::new();
     server.database("shop", &[json!({"_id": "tea", "price": 4})]);
     // Closes it. Nothing opens it again before it is copied.
@@ -24,6 +25,7 @@ fn a_copied_database_appears_without_a_restart() {
 
 #[test]
 fn databases_in_memory_are_gone_after_a_restart() {
+    needs_one_server!("a cluster has no databases in memory");
     let mut server = TestServer::new();
     assert_eq!(server.put("/kept", &json!(null)).status, 201);
     assert_eq!(server.put("/cache?memory=true", &json!(null)).status, 201);
@@ -49,6 +51,7 @@ fn databases_in_memory_are_gone_after_a_restart() {
 
 #[test]
 fn databases_in_memory_stay_open() {
+    needs_one_server!("a cluster has no databases in memory");
     let server = TestServer::with(|config| Config { limits: Limits { open_databases: 1, ..config.limits }, ..config });
     assert_eq!(server.put("/cache?memory=true", &json!(null)).status, 201);
     assert_eq!(server.put("/cache/a", &json!({"n": 1})).status, 201);
@@ -127,6 +130,7 @@ fn bulk_writes_can_precede_durability() {
 
 #[test]
 fn queries_are_counted_by_database_and_kind() {
+    needs_one_server!("metrics are those of one process");
     let server = TestServer::new();
     server.database("shop", &[json!({"_id": "a", "n": 1}), json!({"_id": "b", "n": 2})]);
     server.database("quiet", &[]);

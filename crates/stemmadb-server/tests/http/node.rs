@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stemmadb_server::Config;
 
-use crate::client::{ADMIN, TestServer, basic};
+use crate::client::{ADMIN, TestServer, basic, needs_one_server};
 
 fn ask(server: &TestServer, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let answer = server.ask_as(ADMIN, method, path, body.as_ref());
@@ -18,6 +18,7 @@ fn allowed(server: &TestServer, site: &str) -> Option<String> {
 
 #[test]
 fn settings_are_read_and_changed_through_the_node_api() {
+    needs_one_server!("settings belong to one process");
     let mut server = TestServer::new();
     assert_eq!(ask(&server, "GET", "/_node/_local", None), (200, json!({"name": "nonode@nohost"})));
     let (status, all) = ask(&server, "GET", "/_node/nonode@nohost/_config", None);
@@ -78,6 +79,7 @@ fn settings_are_read_and_changed_through_the_node_api() {
 
 #[test]
 fn unchangeable_settings_are_rejected_with_a_reason() {
+    needs_one_server!("settings belong to one process");
     let given = [("session_timeout", "--session-timeout".to_owned())].into_iter().collect();
     let server = TestServer::with(|config| Config { setting_sources: given, ..config });
     let put = |path: &str, value: Value| ask(&server, "PUT", &format!("/_node/_local/_config/{path}"), Some(value));
@@ -112,6 +114,7 @@ fn unchangeable_settings_are_rejected_with_a_reason() {
 
 #[test]
 fn administrators_are_added_and_removed() {
+    needs_one_server!("other servers accept a former password for up to a second");
     let mut server = TestServer::new();
     let path = "/_node/_local/_config/admins/ada";
     let as_ada =
@@ -134,6 +137,7 @@ fn administrators_are_added_and_removed() {
 
 #[test]
 fn last_administrator_cannot_be_removed() {
+    needs_one_server!("servers of a cluster have a configured administrator");
     let server = TestServer::with(|config| Config { administrator: None, ..config });
     let password = server.generated_password().unwrap();
     let me = Some(("admin", password.as_str()));
@@ -151,6 +155,7 @@ fn sample(page: &str, beginning: &str) -> Option<f64> {
 
 #[test]
 fn metrics_count_requests() {
+    needs_one_server!("metrics are those of one process");
     let server = TestServer::new();
     server.database("db", &[json!({"_id": "a"}), json!({"_id": "b"})]);
     assert_eq!(server.get("/db/a").status, 200);

@@ -14,7 +14,7 @@ use stemmadb::{Cancellation, Database, Edit, ErrorKind, Revision, Sequence, Valu
 use stemmadb_http::{HttpOptions, HttpPeer};
 use stemmadb_server::{Config, Tls};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -337,6 +337,7 @@ fn credentials_scopes_and_errors_of_peers() {
 
 #[test]
 fn peers_verify_certificates() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let directory = tempfile::tempdir().unwrap();
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| directory.path().join(name));
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();

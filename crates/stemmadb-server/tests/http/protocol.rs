@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Response, TestServer, gzip};
+use crate::client::{ADMIN, Response, TestServer, gzip, needs_one_server};
 
 fn revision(answer: &Response) -> String {
     answer.json()["rev"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
@@ -437,6 +437,7 @@ fn explain_analyzes_a_query_and_statistics_show_how_far_the_past_reaches() {
 
 #[test]
 fn administrator_and_dashboard_routes_respond() {
+    needs_one_server!("the state of the setup is that of a single node");
     let server = TestServer::new();
     server.database("db", &[]);
     assert_eq!(server.get("/_active_tasks").json(), json!([]));
@@ -479,6 +480,7 @@ fn administrator_and_dashboard_routes_respond() {
 
 #[test]
 fn database_updates_feed_reports_changes() {
+    needs_one_server!("sequences of `_db_updates` are those of one process");
     let server = TestServer::new();
     server.database("a", &[]);
     server.database("b", &[]);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use stemmadb_server::{Config, Replicator, Tls};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// Every leaf of every document of a database, with history, body and files.
 fn state(server: &TestServer, database: &str) -> BTreeMap<String, Value> {
@@ -47,6 +47,7 @@ fn fill(server: &TestServer, database: &str) {
 
 #[test]
 fn push_and_pull_replication_resume_from_checkpoints() {
+    needs_one_server!("each server has checkpoints of its own");
     let (one, two) = (TestServer::new(), TestServer::new());
     fill(&one, "db");
     let push = json!({"source": "db", "target": two.url("db"), "create_target": true});
@@ -104,6 +105,7 @@ fn invalid_replications_are_rejected_with_a_reason() {
 
 #[test]
 fn continuous_replication_runs_until_cancelled() {
+    needs_one_server!("replication jobs belong to one process");
     let server = TestServer::new();
     server.database("a", &[]);
     server.database("b", &[]);
@@ -196,6 +198,7 @@ fn encrypted_from(place: &std::path::Path, end: i32) -> (TestServer, impl Fn(&st
 
 #[test]
 fn tls_replication_requires_a_trusted_certificate() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let place = tempfile::tempdir().unwrap();
     let (_other, url, certificate) = encrypted(place.path());
     let trusting = Replicator { ca: Some(certificate), ..Replicator::default() };
@@ -221,6 +224,7 @@ fn tls_replication_requires_a_trusted_certificate() {
 
 #[test]
 fn expired_certificate_is_rejected() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let place = tempfile::tempdir().unwrap();
     let (other, url, certificate) = encrypted_from(place.path(), 2001);
     let trusting = Replicator { ca: Some(certificate), ..Replicator::default() };
@@ -359,6 +363,7 @@ fn replicator_document_shows_the_outcome() {
 
 #[test]
 fn failed_replication_retries_with_backoff() {
+    needs_one_server!("replication jobs belong to one process");
     let gone = TestServer::new();
     let address = gone.address();
     let url = gone.url("db");
@@ -419,6 +424,7 @@ fn large_batches_are_split() {
 /// paused for ten minutes after the eleventh failure. Found by partitioning three servers repeatedly.
 #[test]
 fn success_resets_the_retry_delay() {
+    needs_one_server!("replication jobs belong to one process");
     let gone = TestServer::new();
     let (address, url) = (gone.address(), gone.url("db"));
     drop(gone);
@@ -522,6 +528,7 @@ fn replication_states_are_kept() {
 
 #[test]
 fn replication_responses_describe_the_session() {
+    needs_one_server!("replication jobs belong to one process");
     let server = TestServer::new();
     server.database("db", &[json!({"_id": "a"})]);
     let body = json!({"source": "db", "target": "copy", "create_target": true});

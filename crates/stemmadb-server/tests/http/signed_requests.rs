@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use stemmadb::Database;
 use stemmadb_http::{HttpOptions, HttpPeer, SigningKey};
 
-use crate::client::{Response, TestServer};
+use crate::client::{Response, TestServer, needs_one_server};
 
 /// Only members with this role may use the database.
 const ROLE: &str = "peers";
@@ -85,6 +85,7 @@ fn replication_is_signed_by_a_registered_server() {
 
 #[test]
 fn key_of_a_server_stays_and_belongs_to_one_token() {
+    needs_one_server!("each server has a key of its own");
     let mut server = TestServer::new();
     let key = server.get("/_signing_key").json();
     server.restart();

@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Limits};
 
-use crate::client::{TestServer, basic};
+use crate::client::{TestServer, basic, needs_one_server};
 
 /// More than the number of threads in tokio's blocking pool.
 const READER_COUNT: usize = 600;
@@ -106,6 +106,7 @@ fn slow_readers_block_nobody() {
 /// later.
 #[test]
 fn stalled_reader_is_disconnected_detectably() {
+    needs_one_server!("a server that passes an answer on has buffers of its own");
     let server = filled_with_stall_timeout(Duration::from_secs(1));
     let text = "y".repeat(7_000_000);
     server.database("long", &[json!({"_id": "one", "text": text})]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// Two databases: documents with a day before 2021 move from one to the other.
 fn tiered(policy: &Value) -> TestServer {
@@ -35,6 +35,7 @@ fn count(server: &TestServer) -> Value {
 
 #[test]
 fn documents_move_and_return() {
+    needs_one_server!("tiers belong to one process, which owns their databases");
     for stub in [false, true] {
         let mut policy = dated();
         if stub {
@@ -93,6 +94,7 @@ fn documents_move_and_return() {
 
 #[test]
 fn tiers_go_on_after_a_restart() {
+    needs_one_server!("tiers belong to one process, which owns their databases");
     let mut server = tiered(&dated());
     assert_eq!(server.post("/orders/_tiers", &json!({"run": true})).status, 200);
     server.restart();
@@ -115,6 +117,7 @@ fn tiers_go_on_after_a_restart() {
 
 #[test]
 fn malformed_tiers_are_refused_with_a_reason() {
+    needs_one_server!("tiers belong to one process, which owns their databases");
     let server = tiered(&json!({}));
     server.database("other", &[json!({"_id": "x"})]);
     server.database("empty", &[]);

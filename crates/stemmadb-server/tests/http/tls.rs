@@ -11,7 +11,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use stemmadb_server::{Config, Limits, Tls};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -93,6 +93,7 @@ fn hello_of(version: [u8; 2]) -> Vec<u8> {
 
 #[test]
 fn old_tls_versions_are_rejected() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let place = tempfile::tempdir().unwrap();
     let limits = Limits { handshake_timeout: Duration::from_secs(2), ..Limits::default() };
     let (server, trusted) = encrypted(place.path(), limits);
@@ -119,6 +120,7 @@ fn old_tls_versions_are_rejected() {
 
 #[test]
 fn incomplete_tls_handshake_is_closed() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let place = tempfile::tempdir().unwrap();
     let limits = Limits { handshake_timeout: Duration::from_millis(100), ..Limits::default() };
     let (server, _) = encrypted(place.path(), limits);
@@ -136,6 +138,7 @@ fn incomplete_tls_handshake_is_closed() {
 
 #[test]
 fn tls_certificate_is_reloaded() {
+    needs_one_server!("servers of the tests' clusters have no TLS");
     let place = tempfile::tempdir().unwrap();
     let (certificate, key) = (place.path().join("certificate.pem"), place.path().join("key.pem"));
     let first = certify(&certificate, &key);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 
 /// Waits for a condition.
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -31,6 +31,7 @@ fn are_all(server: &TestServer, name: &str, state: &str) -> bool {
 
 #[test]
 fn three_servers_in_a_group_converge_with_conflicts() {
+    needs_one_server!("topologies belong to one process");
     let (mut hub, one, two) = (TestServer::new(), TestServer::new(), TestServer::new());
     for (server, n) in [(&hub, 0), (&one, 1), (&two, 2)] {
         server.database("db", &[json!({"_id": "same", "n": n}), json!({"_id": format!("own-{n}")})]);
@@ -80,6 +81,7 @@ fn three_servers_in_a_group_converge_with_conflicts() {
 
 #[test]
 fn changed_topology_keeps_what_it_shares() {
+    needs_one_server!("topologies belong to one process");
     let server = TestServer::new();
     server.database("a", &[json!({"_id": "x", "kind": "novel"}), json!({"_id": "y", "kind": "essay"})]);
     let node = |name: &str| json!({"name": name, "database": name});
@@ -114,6 +116,7 @@ fn changed_topology_keeps_what_it_shares() {
 
 #[test]
 fn unreachable_node_is_named_and_others_go_on() {
+    needs_one_server!("topologies belong to one process");
     let server = TestServer::new();
     server.database("a", &[json!({"_id": "x"})]);
     let nodes = json!([

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stemmadb_server::Config;
 
-use crate::client::TestServer;
+use crate::client::{TestServer, needs_one_server};
 use crate::spread::Servers;
 use crate::virtual_database::{create, numbered, start_move, until_moved, write};
 
@@ -77,6 +77,7 @@ fn check_backups(server: &TestServer, parameters: &str, split: &Value) {
 
 #[test]
 fn shards_are_backed_up_and_restored_together() {
+    needs_one_server!("a virtual database of a cluster has the limits of one with shards on other servers");
     let directory = tempfile::tempdir().unwrap();
     let mut server = with_backups(directory.path());
     check_backups(&server, "shards=3", &json!({"split": "shard-1"}));
@@ -98,6 +99,7 @@ fn shards_are_backed_up_and_restored_together() {
 
 #[test]
 fn shards_of_other_servers_are_backed_up_and_restored() {
+    needs_one_server!("other servers by name are known to one process");
     let directory = tempfile::tempdir().unwrap();
     let servers = Servers::start_with(|| with_backups(&tempfile::tempdir_in(directory.path()).unwrap().keep()));
     check_backups(&servers.home, "shards=3&servers=here,b,c", &json!({"split": "shard-1", "server": "b"}));

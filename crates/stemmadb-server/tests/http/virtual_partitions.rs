@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Response, TestServer};
+use crate::client::{Response, TestServer, needs_one_server};
 use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until_moved, write};
 
@@ -98,6 +98,7 @@ fn partitions_are_in_one_shard() {
 
 #[test]
 fn partitions_are_on_one_server() {
+    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     check_partitions(&servers.home, "shards=4&servers=here,b,c", &[json!({"merge": "shard-2", "server": "c"})]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Response, TestServer};
+use crate::client::{ADMIN, Response, TestServer, needs_one_server};
 use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until_moved, write, write_twins};
 
@@ -131,6 +131,7 @@ fn documents_of_all_shards_are_updated() {
 
 #[test]
 fn documents_of_all_servers_are_updated() {
+    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=4&servers=here,b,c");
     write_twins(&servers.home);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, TestServer};
+use crate::client::{ADMIN, TestServer, needs_one_server};
 use crate::spread::Servers;
 use crate::virtual_database::{Ending, create, start_move, until_moved, write};
 
@@ -180,6 +180,7 @@ fn compare_states(server: &TestServer) {
 /// Views of a virtual database whose shards are on several servers.
 #[test]
 fn results_of_views_on_several_servers_equal_those_of_one_database() {
+    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     let server = &servers.home;
     create(server, "/v?shards=4&servers=here,b,c");
@@ -303,6 +304,7 @@ fn results_of_views_do_not_change_while_documents_move() {
 
 #[test]
 fn stale_results_have_no_row_twice() {
+    needs_one_server!("a virtual database of a cluster has the limits of one with shards on other servers");
     let server = twins();
     let path = "/v/_design/books/_view/sold?reduce=false&update=false";
     assert_eq!(server.get(path).json()["rows"], json!([]));
@@ -324,6 +326,7 @@ fn stale_results_have_no_row_twice() {
 
 #[test]
 fn results_of_views_have_tags_and_sequences() {
+    needs_one_server!("a virtual database of a cluster has the limits of one with shards on other servers");
     let server = twins();
     let path = "/v/_design/books/_view/sold?group_level=1";
     let tag = server.get(path).header("etag").unwrap().to_owned();
@@ -338,6 +341,7 @@ fn results_of_views_have_tags_and_sequences() {
 
 #[test]
 fn cleanup_keeps_the_views_of_all_shards() {
+    needs_one_server!("a virtual database of a cluster has the limits of one with shards on other servers");
     let server = twins();
     let info = || server.get("/v/_design/books/_info").json()["view_index"].clone();
     for view in ["sold", "links"] {
