@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
 use stemmadb_server::{Acme, Config};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 use crate::go;
 
 const MODULE: &str = "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.8.0";

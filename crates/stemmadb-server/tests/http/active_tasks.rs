@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use stemmadb::Index;
 use stemmadb::backup::{BackupOptions, DirectoryTarget};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// The tasks of a type.
 fn tasks(server: &TestServer, of_type: &str) -> Vec<Value> {

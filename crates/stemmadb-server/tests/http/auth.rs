@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Cors, Lockout, ProxySecret};
 
-use crate::client::{ADMIN, Response, TestServer, basic, needs_one_server};
+use crate::client::{ADMIN, Response, TestServer, basic};
 
 fn with_users() -> TestServer {
     let server = TestServer::new();

@@ -5,7 +5,7 @@ use stemmadb::Database;
 use stemmadb::backup::{self, DirectoryTarget, RestoreOptions};
 use stemmadb_server::Config;
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 #[test]
 fn backups_are_made_below_the_configured_directory() {

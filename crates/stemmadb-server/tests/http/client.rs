@@ -327,18 +327,6 @@ pub(crate) fn cassandra() -> Option<String> {
     std::env::var("STEMMA_CASSANDRA").ok()
 }
 
-/// Ends a test that has no meaning if several servers of a cluster are behind each test server: `why` says what belongs
-/// to one of them.
-macro_rules! needs_one_server {
-    ($why:literal) => {
-        if std::env::var_os("STEMMA_TEST_CLUSTER").is_some() {
-            println!("skipped in a cluster: {}", $why);
-            return;
-        }
-    };
-}
-pub(crate) use needs_one_server;
-
 /// The cluster of the servers of all tests, if `STEMMA_TEST_CLUSTER` asks for one: `memory`, or `cassandra` for logs in
 /// the cluster of `STEMMA_CASSANDRA`. Each test has three servers then, and its requests go to all of them in turn.
 fn cluster_of_all_tests() -> Option<MemoryCluster> {

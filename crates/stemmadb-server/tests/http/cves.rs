@@ -25,7 +25,7 @@ use stemmadb_server::script::ScriptLimits;
 use stemmadb_server::{Config, Cors, Lockout, route_descriptions};
 
 use crate::auth::prepare;
-use crate::client::{Response, TestServer, basic, needs_one_server};
+use crate::client::{Response, TestServer, basic};
 
 fn send_json(server: &TestServer, method: &str, path: &str, body: &str) -> Response {
     server.send_as_admin(method, path, &[("Content-Type", "application/json")], body.as_bytes())

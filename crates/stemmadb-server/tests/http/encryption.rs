@@ -7,7 +7,7 @@ use stemmadb::encryption::EncryptionKey;
 use stemmadb::{Database, ErrorKind, Options};
 use stemmadb_server::{Config, Server};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// A text that must not be found in any file.
 const SECRET: &str = "Zanzibar-Quetzalcoatl";

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Wire};
 
-use crate::client::{ADMIN, Response, TestServer, needs_one_server};
+use crate::client::{ADMIN, Response, TestServer};
 
 /// A server that also has the wire protocol, over TCP.
 fn with_wire() -> TestServer {

@@ -1,6 +1,6 @@
 //! Runs the `curl` commands of the HTTP guide and the tutorial and compares their output.
 
-use crate::client::{Response, TestServer, needs_one_server};
+use crate::client::{Response, TestServer};
 
 /// Extracts the commands of the page, each with its expected output.
 fn commands(page: &str) -> Vec<(String, String)> {

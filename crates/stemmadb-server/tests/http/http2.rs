@@ -19,7 +19,7 @@ use stemmadb_server::Limits;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use crate::client::{TestServer, basic, needs_one_server};
+use crate::client::{TestServer, basic};
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(60);

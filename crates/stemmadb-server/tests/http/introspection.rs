@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 #[test]
 fn document_history_lists_every_branch() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Limits};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 #[test]
 fn a_copied_database_appears_without_a_restart() {

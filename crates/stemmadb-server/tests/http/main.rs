@@ -1,5 +1,16 @@
 //! HTTP tests on a loopback port: protocol, design documents, authentication and authorization, hostile input.
 
+/// Ends a test that has no meaning if several servers of a cluster are behind each test server: `why` says what belongs
+/// to one of them.
+macro_rules! needs_one_server {
+    ($why:literal) => {
+        if std::env::var_os("STEMMA_TEST_CLUSTER").is_some() {
+            println!("skipped in a cluster: {}", $why);
+            return;
+        }
+    };
+}
+
 mod access_rules;
 mod acme;
 mod active_tasks;

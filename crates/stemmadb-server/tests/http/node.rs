@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stemmadb_server::Config;
 
-use crate::client::{ADMIN, TestServer, basic, needs_one_server};
+use crate::client::{ADMIN, TestServer, basic};
 
 fn ask(server: &TestServer, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let answer = server.ask_as(ADMIN, method, path, body.as_ref());

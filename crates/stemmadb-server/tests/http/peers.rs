@@ -14,7 +14,7 @@ use stemmadb::{Cancellation, Database, Edit, ErrorKind, Revision, Sequence, Valu
 use stemmadb_http::{HttpOptions, HttpPeer};
 use stemmadb_server::{Config, Tls};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(120);

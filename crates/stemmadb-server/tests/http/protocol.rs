@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Response, TestServer, gzip, needs_one_server};
+use crate::client::{ADMIN, Response, TestServer, gzip};
 
 fn revision(answer: &Response) -> String {
     answer.json()["rev"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use stemmadb_server::{Config, Replicator, Tls};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// Every leaf of every document of a database, with history, body and files.
 fn state(server: &TestServer, database: &str) -> BTreeMap<String, Value> {

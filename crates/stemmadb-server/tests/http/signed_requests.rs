@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use stemmadb::Database;
 use stemmadb_http::{HttpOptions, HttpPeer, SigningKey};
 
-use crate::client::{Response, TestServer, needs_one_server};
+use crate::client::{Response, TestServer};
 
 /// Only members with this role may use the database.
 const ROLE: &str = "peers";

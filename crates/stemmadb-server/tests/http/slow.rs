@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Limits};
 
-use crate::client::{TestServer, basic, needs_one_server};
+use crate::client::{TestServer, basic};
 
 /// More than the number of threads in tokio's blocking pool.
 const READER_COUNT: usize = 600;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, TestServer, needs_one_server};
+use crate::client::{ADMIN, TestServer};
 use crate::virtual_database::{
     Ending, check_transactions, compare_answers, create, numbered, start_move, until, until_moved, write, write_twins,
 };

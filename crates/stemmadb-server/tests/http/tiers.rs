@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// Two databases: documents with a day before 2021 move from one to the other.
 fn tiered(policy: &Value) -> TestServer {

@@ -11,7 +11,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use stemmadb_server::{Config, Limits, Tls};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// Waits for a condition.
 fn until(what: &str, mut condition: impl FnMut() -> bool) {

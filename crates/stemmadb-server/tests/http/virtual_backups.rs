@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stemmadb_server::Config;
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 use crate::spread::Servers;
 use crate::virtual_database::{create, numbered, start_move, until_moved, write};
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Response, TestServer, needs_one_server};
+use crate::client::{Response, TestServer};
 use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until_moved, write};
 

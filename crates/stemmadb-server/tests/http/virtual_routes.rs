@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::access_rules::{BOB, MARK, fill, ids, rule, security, users};
-use crate::client::{ADMIN, Response, TestServer, basic, needs_one_server};
+use crate::client::{ADMIN, Response, TestServer, basic};
 use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until, until_moved, write_twins};
 use crate::watch::Events;

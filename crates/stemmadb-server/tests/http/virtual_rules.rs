@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::access_rules::users;
-use crate::client::{ADMIN, Response, TestServer, basic, needs_one_server};
+use crate::client::{ADMIN, Response, TestServer, basic};
 use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until_moved, write_twins};
 

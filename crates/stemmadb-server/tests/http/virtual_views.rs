@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, TestServer, needs_one_server};
+use crate::client::{ADMIN, TestServer};
 use crate::spread::Servers;
 use crate::virtual_database::{Ending, create, start_move, until_moved, write};
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{TestServer, needs_one_server};
+use crate::client::TestServer;
 
 /// A server whose database replicates to `near`, on the same server, to `far`, on another one, and to `gone`, which
 /// does not exist.
