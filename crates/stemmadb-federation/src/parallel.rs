@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// thread costs.
 const WORTH_A_THREAD: Duration = Duration::from_micros(300);
 
-/// What `work` makes of each item, in their order. It is done by this thread, until one item has taken long enough; then
-/// by one thread for each processor.
+/// What `work` makes of each item, in their order. It is done by this thread, until one item has taken long enough;
+/// then by one thread for each processor.
 pub(crate) fn map<M: Sync, T: Send>(items: &[M], work: impl Fn(&M) -> T + Sync) -> Vec<T> {
     let mut done = Vec::with_capacity(items.len());
     while let Some(item) = items.get(done.len()) {

@@ -103,8 +103,7 @@ impl Drop for Owner {
     }
 }
 
-/// Entry point of an owner: opens a database, and inserts for a turn for each line of stdin, which has the number of the
-/// turn.
+/// Entry point of an owner: opens a database, and inserts for a turn for each line of stdin, which has its number.
 pub(crate) fn owner_child(path: &Path, writer_count: usize, document_count: u64) -> Result<()> {
     let cluster = Cluster::connect(ClusterOptions::new([std::env::var(NODE_VARIABLE)?], KEYSPACE))?;
     let database = open(&cluster, path)?;

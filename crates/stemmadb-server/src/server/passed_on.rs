@@ -76,8 +76,8 @@ pub(super) async fn pass_on(
     let mut owner = match state.directory.place(name, is_passed_on, creates).await {
         Ok(Place::Here(served)) => return Ok(Passed::Here(served, body)),
         Ok(Place::There(owner)) if is_passed_on => return Err(misdirected(name, &owner)),
-        // The server that has passed it on may reach the cluster; or the one that has passed on the request of which this
-        // is a part.
+        // The server that has passed it on may reach the cluster; or the one that has passed on the request of which
+        // this is a part.
         Err(failure)
             if failure.status() == StatusCode::SERVICE_UNAVAILABLE
                 && (is_passed_on || parts.headers.contains_key(SERVER_SEAL)) =>
