@@ -121,7 +121,7 @@ impl Driver for LibraryDriver {
 
     fn insert(&mut self, number: usize) -> Result<()> {
         let body = self.prepared.get(&number).ok_or("this user was not prepared")?;
-        let edit = Edit::Insert { id: DocumentId::new(&id(number))?, body: body.clone() };
+        let edit = Edit::Insert { id: DocumentId::new(id(number))?, body: body.clone() };
         self.revisions.insert(number, self.store.edit(edit)?);
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Driver for LibraryDriver {
 
     fn delete(&mut self, number: usize) -> Result<()> {
         let revision = self.revisions.remove(&number).ok_or("this user was not written")?;
-        self.store.edit(Edit::Delete { id: DocumentId::new(&id(number))?, revision })?;
+        self.store.edit(Edit::Delete { id: DocumentId::new(id(number))?, revision })?;
         Ok(())
     }
 
