@@ -13,7 +13,6 @@ use crate::find::{FederatedAggregation, FederatedFind};
 use crate::member::{Member, OpenMember};
 use crate::missing::MissingMembers;
 use crate::overlap::Overlap;
-use crate::parallel;
 use crate::tiers::TierGate;
 use crate::view::{self, MemberView, View};
 use crate::virtual_database::{Gate, VirtualPast};
@@ -261,31 +260,30 @@ impl Federation {
         Ok(views)
     }
 
-    /// Asks every member: servers first, then the embedded ones, then reads the servers' answers.
-    pub(crate) fn ask<T: Send>(
+    /// Asks every member: servers first, then the embedded ones on this thread, then reads the servers' answers.
+    pub(crate) fn ask<T>(
         &self,
         view: &View,
         terms: &Terms,
         send: impl Fn(usize, &RemoteDatabase) -> Result<Pending<T>>,
-        read: impl Fn(usize, &Snapshot) -> Result<T> + Sync,
+        read: impl Fn(usize, &Snapshot) -> Result<T>,
     ) -> Result<Vec<T>> {
-        let (mut pending, mut embedded) = (Vec::new(), Vec::new());
+        let mut answers = Vec::with_capacity(self.members.len());
+        let mut pending = Vec::new();
         for (at, (member, seen)) in self.members.iter().zip(&view.members).enumerate() {
-            match (&member.database, seen) {
-                (AnyDatabase::Remote(database), MemberView::Remote(_)) => match send(at, database) {
+            if let (AnyDatabase::Remote(database), MemberView::Remote(_)) = (&member.database, seen) {
+                match send(at, database) {
                     Ok(sent) => pending.push((member, sent)),
                     Err(error) => terms.without(member, error)?,
-                },
-                (_, MemberView::Local(snapshot)) => embedded.push((at, snapshot)),
-                _ => {}
+                }
             }
         }
-        let mut answers = Vec::with_capacity(self.members.len());
-        let outcomes = parallel::map(&embedded, |(at, snapshot)| terms.check().and_then(|()| read(*at, snapshot)));
-        for ((at, _), outcome) in embedded.iter().zip(outcomes) {
-            match outcome {
-                Ok(answer) => answers.push(answer),
-                Err(error) => terms.without(&self.members[*at], error)?,
+        for (at, (member, seen)) in self.members.iter().zip(&view.members).enumerate() {
+            if let MemberView::Local(snapshot) = seen {
+                match terms.check().and_then(|()| read(at, snapshot)) {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => terms.without(member, error)?,
+                }
             }
         }
         for (member, sent) in pending {

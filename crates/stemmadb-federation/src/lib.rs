@@ -30,9 +30,8 @@
 //! A [`VirtualDatabase`] is one database whose documents are stored in several, by a hash of their ids. Of a
 //! [`TieredDatabase`], documents move to other databases when they are old, unused or large.
 //!
-//! Everything blocks the calling thread. Embedded members are read by it, one after the other, and by a thread for each
-//! processor if figures take long; requests to servers are sent before, and their answers read afterwards. Writing is
-//! done in the members.
+//! Everything blocks the calling thread. Embedded members are read by it, one after the other; requests to servers are
+//! sent before, and their answers read afterwards. Writing is done in the members.
 
 mod changes;
 mod federation;
@@ -41,7 +40,6 @@ mod find;
 mod member;
 mod missing;
 mod overlap;
-mod parallel;
 mod rows;
 mod stream;
 mod tiers;
