@@ -119,14 +119,11 @@ pub(super) async fn pass_on(
 /// ask that one if the request only read.
 pub(super) fn no_longer_owned(may_be_repeated: bool) -> Failure {
     let reason = "The database was taken over by another server of the cluster: repeat the request.";
-    match may_be_repeated {
-        true => Failure::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", reason),
-        false => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason),
-    }
+    of_handler(Failure::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", reason), may_be_repeated)
 }
 
-/// The failure of a handler. That a part of the request was misdirected is for whoever has passed the request on, if it
-/// may be repeated because nothing was done.
+/// The failure of a handler. If a part of the request was misdirected, the server that has passed the request on is
+/// told so only if it may repeat it, because nothing was done.
 pub(super) fn of_handler(failure: Failure, may_be_repeated: bool) -> Failure {
     match failure.status() {
         StatusCode::MISDIRECTED_REQUEST if !may_be_repeated => {

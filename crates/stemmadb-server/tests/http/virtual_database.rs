@@ -8,14 +8,11 @@ use serde_json::{Value, json};
 
 use crate::client::{ADMIN, Response, TestServer};
 
-/// The longest wait.
-const WAIT_MAX: Duration = Duration::from_secs(120);
-
 /// Waits for a condition.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < WAIT_MAX, "timed out: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -37,17 +34,11 @@ pub(crate) fn numbered(range: std::ops::Range<u64>) -> Vec<Value> {
 
 /// Waits for the end of the move.
 pub(crate) fn until_moved(server: &TestServer, database: &str) {
-    let begun = Instant::now();
-    loop {
-        let shards = server.get(&format!("/{database}/_shards"));
-        let moving = &shards.json()["move"];
+    until("the move ends", || {
+        let moving = server.get(&format!("/{database}/_shards")).json()["move"].clone();
         assert_ne!(moving["state"], "stopped", "{moving}");
-        if moving.is_null() {
-            return;
-        }
-        assert!(begun.elapsed() < WAIT_MAX, "the move does not end: {shards:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        moving.is_null()
+    });
 }
 
 pub(crate) fn start_move(server: &TestServer, database: &str, request: &Value) {
