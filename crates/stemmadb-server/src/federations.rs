@@ -20,9 +20,10 @@ use stemmadb_http::network::is_server_address;
 use stemmadb_http::url::host_of;
 
 use crate::auth::User;
-use crate::directory::{Directory, ServedDatabase, check_plain_name};
+use crate::directory::{Directory, KnownRecords, ServedDatabase, check_plain_name};
 use crate::error::{Failure, Result};
 use crate::outbound::OutboundClient;
+use crate::servers::Reached;
 use crate::settings::SettingStore;
 
 /// The kind of the directory's records of federations.
@@ -160,9 +161,10 @@ pub(crate) struct DefinedFederation {
     opened: Mutex<HashMap<Option<String>, OpenedFederation>>,
 }
 
-/// A federation whose members may have common documents, with the databases of this server that it reads.
+/// A federation whose members may have common documents, with the databases that it reads on this server, or in its
+/// cluster: those are not held.
 struct OpenedFederation {
-    locals: Vec<(String, Weak<ServedDatabase>)>,
+    locals: Vec<(String, Option<Weak<ServedDatabase>>)>,
     federation: Federation,
 }
 
@@ -193,16 +195,20 @@ impl DefinedFederation {
         }
     }
 
-    /// Opens the members with a tag that are on other servers or in `locals`, by their names. Blocks.
+    /// Opens the members with a tag that have URLs or are in `locals`, by their names. Blocks.
     ///
     /// # Errors
     /// 400 if there is no such member.
-    pub(crate) fn open(&self, tag: Option<&str>, locals: &[(String, Arc<ServedDatabase>)]) -> Result<Federation> {
+    pub(crate) fn open(&self, tag: Option<&str>, locals: &[(String, Reached)]) -> Result<Federation> {
         let mut opened = self.opened.lock();
         let is_same = |known: &OpenedFederation| {
             known.locals.len() == locals.len()
-                && known.locals.iter().zip(locals).all(|((name, served), (wanted, current))| {
-                    name == wanted && std::ptr::eq(served.as_ptr(), Arc::as_ptr(current))
+                && known.locals.iter().zip(locals).all(|((name, known), (wanted, current))| {
+                    let is_same = match (known, current) {
+                        (Some(known), Reached::Here(current)) => std::ptr::eq(known.as_ptr(), Arc::as_ptr(current)),
+                        (known, current) => known.is_none() && matches!(current, Reached::There(_)),
+                    };
+                    name == wanted && is_same
                 })
         };
         let key = tag.map(str::to_owned);
@@ -213,7 +219,8 @@ impl DefinedFederation {
         for member in self.members(tag)? {
             let local = locals.iter().find(|(name, _)| *name == member.name);
             let database = match local {
-                Some((_, served)) => AnyDatabase::from(served.database().clone()),
+                Some((_, Reached::Here(served))) => AnyDatabase::from(served.database().clone()),
+                Some((_, Reached::There(database))) => AnyDatabase::from(database.clone()),
                 None if member.is_remote() => self.connect(member)?,
                 None => continue,
             };
@@ -223,7 +230,11 @@ impl DefinedFederation {
         // A kept federation holds its databases in memory, which is only worth it for what it knows about documents.
         opened.remove(&key);
         if !self.definition.disjoint {
-            let locals = locals.iter().map(|(name, served)| (name.clone(), Arc::downgrade(served))).collect();
+            let known = |local: &Reached| match local {
+                Reached::Here(served) => Some(Arc::downgrade(served)),
+                Reached::There(_) => None,
+            };
+            let locals = locals.iter().map(|(name, local)| (name.clone(), known(local))).collect();
             opened.insert(key, OpenedFederation { locals, federation: federation.clone() });
         }
         Ok(federation)
@@ -264,6 +275,7 @@ pub(crate) struct Federations {
     directory: Arc<Directory>,
     outbound: Arc<OutboundClient>,
     trust: TlsTrust,
+    records: KnownRecords,
     by_name: Mutex<BTreeMap<String, Arc<DefinedFederation>>>,
 }
 
@@ -271,16 +283,21 @@ impl Federations {
     /// The federations of a directory. `ca` is a file with the certificates to trust.
     pub(crate) fn new(directory: Arc<Directory>, outbound: Arc<OutboundClient>, ca: Option<PathBuf>) -> Self {
         let trust = ca.map_or(TlsTrust::System, TlsTrust::File);
-        Federations { directory, outbound, trust, by_name: Mutex::default() }
+        Federations { directory, outbound, trust, records: KnownRecords::new(RECORDS), by_name: Mutex::default() }
     }
 
-    /// Reads what is recorded. Blocks.
-    pub(crate) fn load(&self) -> Result<()> {
+    /// Reads what is recorded, and has changed since the last call. Blocks.
+    pub(crate) fn catch_up(&self) -> Result<()> {
         let mut by_name = self.by_name.lock();
-        for (name, record) in self.directory.records(RECORDS)? {
-            match FederationDefinition::parse(record) {
-                Ok(definition) => drop(by_name.insert(name, self.defined(definition))),
-                Err(failure) => {
+        for (name, record) in self.records.changes(&self.directory)? {
+            match record.map(FederationDefinition::parse) {
+                None => drop(by_name.remove(&name)),
+                Some(Ok(definition)) => {
+                    if by_name.get(&name).is_none_or(|defined| defined.definition != definition) {
+                        by_name.insert(name, self.defined(definition));
+                    }
+                }
+                Some(Err(failure)) => {
                     tracing::error!(target: "stemma::federation", "the federation {name:?}: {}", failure.reason());
                 }
             }

@@ -8,6 +8,7 @@ mod http2;
 mod mounted;
 mod passed_on;
 mod polled;
+mod virtual_parts;
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -37,21 +38,23 @@ use tokio_rustls::TlsAcceptor;
 use crate::accounts::{Authenticator, Identity};
 use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{
-    Access, PREFLIGHT, Route, SERVER_SEAL, User, check_host, check_origin, cors_headers, is_script_request, refused,
+    Access, PREFLIGHT, SERVER_SEAL, User, check_host, check_origin, cors_headers, is_script_request, refused,
 };
 use crate::config::Config;
 use crate::connections::{Activity, ConnectionSlot, RunningRequest};
-use crate::directory::{Directory, ServedDatabase, tend_cluster};
+use crate::directory::{Directory, tend_cluster};
 use crate::error::{Failure, Result};
 use crate::federations::Federations;
 use crate::functions::Functions;
 use crate::http::{
-    ClientBody, HttpResponse, MemoryBudget, Parameters, PeerAddress, Query, RequestBody, RequestLineStream,
-    RewrittenRequest, blocking, segments,
+    ClientBody, HttpResponse, MemoryBudget, PeerAddress, Query, RequestBody, RequestLineStream, RewrittenRequest,
+    blocking, segments,
 };
 use crate::outbound::OutboundClient;
-use crate::replicator::{ConflictRules, JOB_THREADS_MAX, JobContext, Jobs, Topologies, follow, signing_key};
-use crate::routes::{RouteMatch, VirtualUse, as_of_all_shards, find, openapi, virtual_use};
+use crate::replicator::{
+    ConflictRules, JOB_THREADS_MAX, JobContext, Jobs, Topologies, follow, signing_key, tend_topologies,
+};
+use crate::routes::{RouteMatch, as_of_all_shards, find, openapi};
 use crate::script::{Scripts, WorkerCommand};
 use crate::servers::OtherServers;
 use crate::settings::RuntimeSettings;
@@ -60,14 +63,17 @@ use crate::spans::{Spans, TraceParent};
 use crate::tiers::{Tiers, tend as tend_tiers};
 use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
-use crate::virtual_databases::{EnteredVirtual, Shard, VirtualDatabases};
+use crate::virtual_databases::VirtualDatabases;
 use crate::wire::WireServer;
-use background::{divide_memory, keep_blocking_thread, reload_changed, tend_virtual_databases};
+use background::{
+    catch_up, concerns_definitions, divide_memory, keep_blocking_thread, reload_changed, tend_virtual_databases,
+};
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
-use passed_on::{Passed, no_longer_owned, of_handler, pass_on, was_passed_on};
+use passed_on::{Passed, Subject, no_longer_owned, of_handler, pass_on, was_passed_on};
 use polled::PolledStream;
+use virtual_parts::{document_of, enter_virtual, part_of};
 
 /// The connections that may wait to be accepted; Linux takes at most `net.core.somaxconn`. With the usual 128, some of
 /// 300 clients that connect at once wait for a second or more.
@@ -159,21 +165,22 @@ impl Server {
             retry_wait_max: config.replicator.retry_wait_max,
             stopping: stopped.clone(),
         }));
-        let triggers = Arc::new(Triggers::new(TriggerContext {
-            directory: directory.clone(),
-            scripts: scripts.clone(),
-            outbound: outbound.clone(),
-            durability: config.durability,
-            calls: Semaphore::new(config.triggers.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
-            limits: config.triggers.clone(),
-            stopping: stopped.clone(),
-        }));
         let ca = config.replicator.ca.clone();
         let answers = (config.limits.body_bytes, memory.clone());
         let seal = authenticator.server_seal();
         let servers =
             OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), seal, answers, stopped.clone())?;
         let servers = Arc::new(servers);
+        let triggers = Arc::new(Triggers::new(TriggerContext {
+            directory: directory.clone(),
+            scripts: scripts.clone(),
+            outbound: outbound.clone(),
+            servers: servers.clone(),
+            durability: config.durability,
+            calls: Semaphore::new(config.triggers.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
+            limits: config.triggers.clone(),
+            stopping: stopped.clone(),
+        }));
         let federations = Federations::new(directory.clone(), outbound.clone(), ca);
         let virtual_databases = VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone());
         let tiers = Arc::new(Tiers::new(directory.clone(), stopped.clone()));
@@ -209,15 +216,8 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
-        let (loaded, runtime) = (state.clone(), tokio::runtime::Handle::current());
-        blocking(move || {
-            loaded.jobs.conflict_rules().start()?;
-            loaded.topologies.start()?;
-            loaded.servers.load()?;
-            loaded.federations.load()?;
-            loaded.tiers.load(&runtime)
-        })
-        .await?;
+        let loaded = state.clone();
+        blocking(move || loaded.catch_up()).await?;
         let virtual_databases = state.virtual_databases.clone();
         let tended = tend_virtual_databases(virtual_databases.clone(), stopped.clone());
         tokio::spawn(async move {
@@ -229,6 +229,7 @@ impl Server {
         tokio::spawn(tend(state.shipping.clone(), stopped.clone()));
         tokio::spawn(tend_tiers(state.tiers.clone(), stopped.clone()));
         tokio::spawn(tend_triggers(state.triggers.clone(), stopped.clone()));
+        tokio::spawn(tend_topologies(state.topologies.clone(), stopped.clone()));
         tokio::spawn(keep_blocking_thread(stopped.clone()));
         if let Some(certificates) = certificates {
             tokio::spawn(certificates.tend(stopped.clone()));
@@ -616,15 +617,17 @@ async fn handle_once(
     record.route = route.path;
     record.is_streamed = endpoint.is_streamed();
     let mut served_here = None;
-    if let Some(name) = parameters.get("db") {
-        let creates = route.path == "/{db}" && parts.method == Method::PUT;
+    if state.directory.is_in_cluster() {
         // What few requests wait for has memory of its own, so that others need less.
-        if state.directory.is_in_cluster() {
-            let passed = Box::pin(pass_on(&state, &mut parts, name, is_passed_on, creates, body));
+        if let Some(subject) = Subject::of(route, &parameters, &parts.method) {
+            let passed = Box::pin(pass_on(&state, &mut parts, &subject, is_passed_on, body));
             (served_here, body) = match passed.await? {
                 Passed::Here(served, body) => (served, body),
                 Passed::Answered(answer) => return Ok(answer),
             };
+        }
+        if concerns_definitions(route) {
+            Box::pin(catch_up(&state)).await?;
         }
     }
     // A request to log in or out may carry an old session, which must not affect it.
@@ -711,55 +714,6 @@ async fn handle_once(
         Some(cookie) => answer.with(SET_COOKIE, &cookie),
         None => answer,
     })
-}
-
-/// Opens the database of a request if it is virtual.
-///
-/// # Errors
-/// 501 if virtual databases don't have the route.
-async fn enter_virtual(
-    state: &Arc<ServerState>,
-    route: &Route,
-    parameters: &Parameters,
-) -> Result<Option<EnteredVirtual>> {
-    let Some(name) = parameters.get("db").filter(|name| state.directory.is_virtual(name)) else { return Ok(None) };
-    let served_for = virtual_use(route);
-    if served_for == VirtualUse::Unsupported {
-        return Err(Failure::not_implemented(format!(
-            "The virtual database `{name}` has no {} {}: replicate it into a database that is not virtual for that.",
-            route.method, route.path
-        )));
-    }
-    if served_for == VirtualUse::Whole {
-        return Ok(None);
-    }
-    Box::pin(state.virtual_databases.enter(name)).await.map(Some)
-}
-
-/// The document of a virtual database that a route is about, if it is about one.
-fn document_of(route: &Route, parameters: &Parameters) -> Option<String> {
-    match (virtual_use(route), parameters.get("doc"), parameters.get("ddoc")) {
-        (VirtualUse::Document, Some(id), _) => Some(id.to_owned()),
-        (VirtualUse::Document, None, Some(name)) => Some(format!("_design/{name}")),
-        _ => None,
-    }
-}
-
-/// The part of a virtual database on this server that a route is about; or else the document that it is about, whose
-/// shard is on another server.
-fn part_of(
-    entered: &EnteredVirtual,
-    route: &Route,
-    parameters: &Parameters,
-) -> (Option<Arc<ServedDatabase>>, Option<String>) {
-    if virtual_use(route) == VirtualUse::Own {
-        return (Some(entered.open.own.clone()), None);
-    }
-    let Some(id) = document_of(route, parameters) else { return (None, None) };
-    match entered.shard_of(&id) {
-        Shard::Here(served) => (Some(served), None),
-        Shard::There(_) => (None, Some(id)),
-    }
 }
 
 /// Checks that a request is authenticated if `require_valid_user` is set, except for logging in, `/_up`, and

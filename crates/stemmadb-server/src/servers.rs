@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use stemmadb::Value;
 use stemmadb::replication::Peer;
-use stemmadb_client::{Client, ClientOptions, Credentials, RemoteDatabase, TlsTrust};
+use stemmadb_client::{AnyDatabase, Client, ClientOptions, Credentials, RemoteDatabase, TlsTrust};
 use stemmadb_http::runtime::BlockingRuntime;
 use stemmadb_http::url::{DatabaseUrl, encode_segment, host_of};
 use stemmadb_http::{HttpPeer, PeerLimits};
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::auth::{SERVER_SEAL, SERVER_TOKEN};
-use crate::directory::{Directory, check_plain_name};
+use crate::directory::{Directory, KnownRecords, ServedDatabase, check_plain_name};
 use crate::error::{Failure, Result};
 use crate::http::{Body, BodyTimeout, MemoryBudget, MemoryReservation, read_all, server_runtime};
 use crate::outbound::{Network, OutboundClient};
@@ -206,6 +206,12 @@ impl OtherServer {
     }
 }
 
+/// A database of this server or, in a cluster, of another one.
+pub(crate) enum Reached {
+    Here(Arc<ServedDatabase>),
+    There(RemoteDatabase),
+}
+
 /// The servers that this one knows.
 pub(crate) struct OtherServers {
     directory: Arc<Directory>,
@@ -214,6 +220,7 @@ pub(crate) struct OtherServers {
     limits: PeerLimits,
     stopping: watch::Receiver<bool>,
     cluster: Option<Arc<OtherServer>>,
+    records: KnownRecords,
     by_name: Mutex<BTreeMap<String, Arc<OtherServer>>>,
 }
 
@@ -233,8 +240,9 @@ impl OtherServers {
     ) -> Result<Self> {
         let limits = PeerLimits { document_bytes_max, memory, stall_timeout: ANSWER_TIMEOUT };
         let trust = ca.map_or(TlsTrust::System, TlsTrust::File);
-        let by_name = Mutex::default();
-        let mut servers = OtherServers { directory, outbound, trust, limits, stopping, cluster: None, by_name };
+        let (records, by_name) = (KnownRecords::new(RECORDS), Mutex::default());
+        let mut servers =
+            OtherServers { directory, outbound, trust, limits, stopping, cluster: None, records, by_name };
         if let Some(address) = servers.directory.own_address().map(str::to_owned) {
             servers.cluster = Some(Arc::new(servers.cluster_server(address, seal)?));
         }
@@ -266,11 +274,45 @@ impl OtherServers {
         self.cluster.as_ref()
     }
 
-    /// Reads what is recorded. Blocks.
-    pub(crate) fn load(&self) -> Result<()> {
+    /// A database of this server or, in a cluster, of the one that owns it, with the rights of a server.
+    ///
+    /// # Errors
+    /// 404 if there is none; 503 if the cluster does not answer.
+    pub(crate) async fn database(&self, name: &str) -> Result<AnyDatabase> {
+        Ok(match self.reach(name).await? {
+            Reached::Here(served) => AnyDatabase::from(served.database().clone()),
+            Reached::There(database) => AnyDatabase::from(database),
+        })
+    }
+
+    /// As [`OtherServers::database`]; one of this server stays open as long as it is held.
+    ///
+    /// # Errors
+    /// As [`OtherServers::database`].
+    pub(crate) async fn reach(&self, name: &str) -> Result<Reached> {
+        match (self.directory.open_own_database(name).await?, &self.cluster) {
+            (Some(served), _) => Ok(Reached::Here(served)),
+            (None, Some(cluster)) => Ok(Reached::There(cluster.database(name))),
+            (None, None) => Err(Failure::no_database()),
+        }
+    }
+
+    /// Reads what is recorded, and has changed since the last call. Blocks.
+    pub(crate) fn catch_up(&self) -> Result<()> {
         let mut by_name = self.by_name.lock();
-        for (name, record) in self.directory.records(RECORDS)? {
-            match ServerDefinition::parse(record).and_then(|definition| self.opened(&name, definition)) {
+        for (name, record) in self.records.changes(&self.directory)? {
+            let Some(record) = record else {
+                by_name.remove(&name);
+                continue;
+            };
+            let is_known = |definition: &ServerDefinition| {
+                by_name.get(&name).is_some_and(|server: &Arc<OtherServer>| server.definition == *definition)
+            };
+            let parsed = ServerDefinition::parse(record);
+            if parsed.as_ref().is_ok_and(is_known) {
+                continue;
+            }
+            match parsed.and_then(|definition| self.opened(&name, definition)) {
                 Ok(server) => drop(by_name.insert(name, Arc::new(server))),
                 Err(failure) => {
                     tracing::error!(target: "stemma::database", "the server {name:?}: {}", failure.reason());

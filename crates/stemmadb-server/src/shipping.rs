@@ -118,17 +118,19 @@ impl Shipping {
             if self.running.lock().get(&name).is_some_and(|running| !running.served.is_closed()) {
                 continue;
             }
-            if !self.directory.contains(&name) {
+            if !self.directory.exists(&name)? {
                 drop(self.running.lock().remove(&name));
                 self.directory.remove_record(RECORDS, &name)?;
                 continue;
             }
-            let started = record
-                .deserialize_into::<ContinuousBackup>()
-                .map_err(Failure::from)
-                .and_then(|backup| Running::start(runtime.block_on(self.directory.open_database(&name))?, &backup));
+            let started = record.deserialize_into::<ContinuousBackup>().map_err(Failure::from).and_then(|backup| {
+                let served = runtime.block_on(self.directory.open_own_database(&name))?;
+                served.map(|served| Running::start(served, &backup)).transpose()
+            });
             match started {
-                Ok(started) => drop(self.running.lock().insert(name, started)),
+                Ok(Some(started)) => drop(self.running.lock().insert(name, started)),
+                // Another server of the cluster has it.
+                Ok(None) => drop(self.running.lock().remove(&name)),
                 Err(failure) => tracing::error!(target: "stemma::backup", "{name}: {}", failure.reason()),
             }
         }

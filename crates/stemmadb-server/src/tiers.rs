@@ -4,7 +4,7 @@
 //! The databases of a definition stay open. While one of them can't be opened, requests for documents are refused,
 //! because a document that moved would seem to be deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,9 +19,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::directory::{Directory, ServedDatabase, check_plain_name};
+use crate::directory::{Directory, KnownRecords, ServedDatabase, check_plain_name};
 use crate::error::{Failure, Result};
-use crate::http::blocking;
+use crate::http::{blocking, server_runtime};
 use crate::settings::SettingStore;
 
 /// The kind of the directory's records of tiers.
@@ -32,6 +32,10 @@ const TIERS_MAX: usize = 8;
 
 /// How often the server looks for migrations that are due, and for databases that were closed.
 const TENDING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long databases that move to this server are waited for, and how often they are looked for.
+const MOVING_TIMEOUT: Duration = Duration::from_secs(20);
+const MOVING_POLL: Duration = Duration::from_millis(50);
 
 /// How long a document does not move again after a request began to write it.
 const HOLD: Duration = Duration::from_secs(60);
@@ -139,9 +143,8 @@ impl OpenTiers {
         Ok(read.map(|read| self.database.current_revision(id, &read)).transpose()?)
     }
 
-    /// Moves what is due. Blocks.
+    /// Moves what is due, after [`Tiers::begin_run`]. Blocks.
     fn run(&self, interval: Duration, is_stopped: &dyn Fn() -> bool) {
-        self.state.lock().is_running = true;
         let result = self.database.migrate_at(SystemTime::now(), is_stopped);
         let mut state = self.state.lock();
         state.is_running = false;
@@ -158,33 +161,65 @@ impl OpenTiers {
 /// A definition, with its databases if they are open.
 struct Defined {
     definition: TierDefinition,
-    open: Result<Arc<OpenTiers>, String>,
+    open: Option<Arc<OpenTiers>>,
+    /// When its databases could not be opened, and why.
+    failed: Option<(Instant, String)>,
 }
 
-/// The tiered databases of a server.
+impl Defined {
+    fn new(definition: TierDefinition) -> Self {
+        Defined { definition, open: None, failed: None }
+    }
+
+    /// The databases, if they are open; none if they are to be opened.
+    ///
+    /// # Errors
+    /// 503 if opening them has just failed.
+    fn usable(&self) -> Result<Option<Arc<OpenTiers>>> {
+        match &self.failed {
+            Some((at, reason)) if at.elapsed() < TENDING_INTERVAL => {
+                Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "tiers_unavailable", reason.clone()))
+            }
+            _ => Ok(self.open.clone().filter(|open| !open.is_closed())),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.state.lock().is_running)
+    }
+}
+
+/// The tiered databases of a server. In a cluster, the server that owns a database owns its tiers too.
 pub(crate) struct Tiers {
     directory: Arc<Directory>,
+    records: KnownRecords,
     by_name: RwLock<BTreeMap<String, Defined>>,
+    /// Held while databases are opened, a definition is changed, and a migration is begun.
+    changing: Mutex<()>,
     /// Becomes true when the server starts to shut down.
     stopping: watch::Receiver<bool>,
 }
 
 impl Tiers {
     pub(crate) fn new(directory: Arc<Directory>, stopping: watch::Receiver<bool>) -> Self {
-        Tiers { directory, by_name: RwLock::default(), stopping }
+        let records = KnownRecords::new(RECORDS);
+        Tiers { directory, records, by_name: RwLock::default(), changing: Mutex::default(), stopping }
     }
 
-    /// Reads what is recorded, and opens the databases. Blocks.
-    pub(crate) fn load(&self, runtime: &Handle) -> Result<()> {
-        for (name, record) in self.directory.records(RECORDS)? {
-            match TierDefinition::parse(record) {
-                Ok(definition) => {
-                    let open = self.open(&name, &definition, runtime).map_err(|failure| logged(&name, &failure));
-                    self.by_name.write().insert(name, Defined { definition, open });
-                }
-                Err(failure) => drop(logged(&name, &failure)),
+    /// Reads what is recorded, and has changed since the last call. Blocks.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        let mut by_name = self.by_name.write();
+        for (name, record) in self.records.changes(&self.directory)? {
+            match record.map(TierDefinition::parse) {
+                None => drop(by_name.remove(&name)),
+                Some(Ok(definition)) => match by_name.get_mut(&name) {
+                    Some(defined) if defined.definition.tiers == definition.tiers => defined.definition = definition,
+                    _ => drop(by_name.insert(name, Defined::new(definition))),
+                },
+                Some(Err(failure)) => drop(logged(&name, &failure)),
             }
         }
+        self.directory.place_with(places(&by_name, None));
         Ok(())
     }
 
@@ -202,6 +237,23 @@ impl Tiers {
         Ok(Arc::new(OpenTiers { database, served, state: Mutex::new(state) }))
     }
 
+    /// As [`Tiers::open`]; in a cluster, waits for databases that move to this server.
+    fn open_moving(&self, name: &str, definition: &TierDefinition, runtime: &Handle) -> Result<Arc<OpenTiers>> {
+        let deadline = Instant::now() + MOVING_TIMEOUT;
+        loop {
+            match self.open(name, definition, runtime) {
+                Err(failure)
+                    if failure.status() == StatusCode::MISDIRECTED_REQUEST
+                        && Instant::now() < deadline
+                        && !*self.stopping.borrow() =>
+                {
+                    std::thread::sleep(MOVING_POLL);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
     /// Stores a definition, in place of another one of the database. Blocks.
     ///
     /// # Errors
@@ -209,8 +261,50 @@ impl Tiers {
     /// already; 503 if it can't be stored.
     pub(crate) fn define(&self, name: &str, definition: TierDefinition, runtime: &Handle) -> Result<()> {
         definition.check(name)?;
+        let _changing = self.changing.lock();
+        self.catch_up()?;
+        self.check_is_free(name, &definition)?;
+        for tier in &definition.tiers {
+            if !self.directory.exists(&tier.database)? {
+                return Err(Failure::no_database().within(&format!("the tier `{}`", tier.name)));
+            }
+        }
+        let former = {
+            let by_name = self.by_name.read();
+            let former = by_name.get(name);
+            if former.is_some_and(Defined::is_running) {
+                return Err(busy());
+            }
+            self.directory.place_with(places(&by_name, Some((name, &definition))));
+            former.map(|former| former.definition.clone())
+        };
+        // Other servers of a cluster give up the databases of the tiers when they know it.
+        let stored = self.record(name, Some(&definition)).and_then(|()| self.open_moving(name, &definition, runtime));
+        if stored.is_err() {
+            self.record(name, former.as_ref()).ok();
+        }
         let mut by_name = self.by_name.write();
-        for (other, defined) in by_name.iter() {
+        let result = match (stored, former) {
+            (Ok(open), _) => {
+                by_name.insert(name.to_owned(), Defined { definition, open: Some(open), failed: None });
+                Ok(())
+            }
+            (Err(failure), former) => {
+                match former {
+                    None => drop(by_name.remove(name)),
+                    Some(former) if by_name.get(name).is_some_and(|defined| defined.definition == former) => {}
+                    Some(former) => drop(by_name.insert(name.to_owned(), Defined::new(former))),
+                }
+                Err(failure)
+            }
+        };
+        self.directory.place_with(places(&by_name, None));
+        result
+    }
+
+    /// Checks that the databases of a definition belong to no others.
+    fn check_is_free(&self, name: &str, definition: &TierDefinition) -> Result<()> {
+        for (other, defined) in self.by_name.read().iter() {
             let has = |database: &str| defined.definition.tiers.iter().any(|tier| tier.database == database);
             let is_new = |tier: &&LowerTier| other == &tier.database || other != name && has(&tier.database);
             if let Some(tier) = definition.tiers.iter().find(is_new) {
@@ -224,29 +318,14 @@ impl Tiers {
                 return Err(Failure::new(StatusCode::CONFLICT, "conflict", format!("it is a tier of {other:?}")));
             }
         }
-        // A migration of the replaced definition must not go on.
-        let replaced = by_name.remove(name);
-        if let Some(Defined { open: Ok(open), .. }) = &replaced
-            && open.state.lock().is_running
-        {
-            by_name.extend(replaced.map(|replaced| (name.to_owned(), replaced)));
-            return Err(busy());
-        }
-        let opened = self.open(name, &definition, runtime).and_then(|open| {
-            let record = serde_json::to_value(&definition).map_err(|error| Failure::internal(error.to_string()))?;
-            self.directory.put_record(RECORDS, name, &record)?;
-            Ok(open)
-        });
-        match opened {
-            Ok(open) => {
-                by_name.insert(name.to_owned(), Defined { definition, open: Ok(open) });
-                Ok(())
-            }
-            Err(failure) => {
-                by_name.extend(replaced.map(|replaced| (name.to_owned(), replaced)));
-                Err(failure)
-            }
-        }
+        Ok(())
+    }
+
+    /// Stores the definition of a database, or that it has none.
+    fn record(&self, name: &str, definition: Option<&TierDefinition>) -> Result<()> {
+        let Some(definition) = definition else { return self.directory.remove_record(RECORDS, name) };
+        let record = serde_json::to_value(definition).map_err(|error| Failure::internal(error.to_string()))?;
+        self.directory.put_record(RECORDS, name, &record)
     }
 
     /// Forgets the tiers of a database. Documents stay where they are. Blocks.
@@ -254,14 +333,17 @@ impl Tiers {
     /// # Errors
     /// 404 if it has none; 503 if that can't be stored, or while documents are moved.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        let mut by_name = self.by_name.write();
-        match by_name.get(name) {
+        let _changing = self.changing.lock();
+        self.catch_up()?;
+        match self.by_name.read().get(name) {
             None => return Err(no_tiers()),
-            Some(Defined { open: Ok(open), .. }) if open.state.lock().is_running => return Err(busy()),
+            Some(defined) if defined.is_running() => return Err(busy()),
             Some(_) => {}
         }
-        self.directory.remove_record(RECORDS, name)?;
+        self.record(name, None)?;
+        let mut by_name = self.by_name.write();
         by_name.remove(name);
+        self.directory.place_with(places(&by_name, None));
         Ok(())
     }
 
@@ -270,12 +352,14 @@ impl Tiers {
     /// # Errors
     /// 404 if it has no tiers; 503 if that can't be stored.
     pub(crate) fn set_paused(&self, name: &str, paused: bool) -> Result<()> {
-        let mut by_name = self.by_name.write();
-        let defined = by_name.get_mut(name).ok_or_else(no_tiers)?;
-        let definition = TierDefinition { paused, ..defined.definition.clone() };
-        let record = serde_json::to_value(&definition).map_err(|error| Failure::internal(error.to_string()))?;
-        self.directory.put_record(RECORDS, name, &record)?;
-        defined.definition = definition;
+        let _changing = self.changing.lock();
+        self.catch_up()?;
+        let definition = self.by_name.read().get(name).map(|defined| defined.definition.clone());
+        let definition = TierDefinition { paused, ..definition.ok_or_else(no_tiers)? };
+        self.record(name, Some(&definition))?;
+        if let Some(defined) = self.by_name.write().get_mut(name) {
+            defined.definition = definition;
+        }
         Ok(())
     }
 
@@ -283,22 +367,62 @@ impl Tiers {
     ///
     /// # Errors
     /// 503 if one of its databases can't be opened.
-    pub(crate) fn get(&self, name: &str) -> Result<Option<Arc<OpenTiers>>> {
-        match self.by_name.read().get(name) {
-            None => Ok(None),
-            Some(Defined { open: Ok(open), .. }) => Ok(Some(open.clone())),
-            Some(Defined { open: Err(reason), .. }) => {
-                Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "tiers_unavailable", reason.clone()))
+    pub(crate) async fn get(self: &Arc<Self>, name: &str) -> Result<Option<Arc<OpenTiers>>> {
+        if self.records.are_newest(&self.directory) {
+            match self.by_name.read().get(name) {
+                None => return Ok(None),
+                Some(defined) => {
+                    if let Some(open) = defined.usable()? {
+                        return Ok(Some(open));
+                    }
+                }
             }
         }
+        let (this, name) = (self.clone(), name.to_owned());
+        blocking(move || this.get_blocking(&name)).await
+    }
+
+    /// As [`Tiers::get`]. Blocks.
+    fn get_blocking(&self, name: &str) -> Result<Option<Arc<OpenTiers>>> {
+        self.catch_up()?;
+        if self.by_name.read().get(name).is_none() {
+            return Ok(None);
+        }
+        let _changing = self.changing.lock();
+        self.opened(name, &server_runtime())
+    }
+
+    /// Opens the databases of a definition, unless they are open. The caller holds `changing`.
+    fn opened(&self, name: &str, runtime: &Handle) -> Result<Option<Arc<OpenTiers>>> {
+        let definition = match self.by_name.read().get(name) {
+            None => return Ok(None),
+            Some(defined) => match defined.usable()? {
+                Some(open) => return Ok(Some(open)),
+                None => defined.definition.clone(),
+            },
+        };
+        let opened = self.open_moving(name, &definition, runtime).map_err(|failure| logged(name, &failure));
+        let mut by_name = self.by_name.write();
+        let Some(defined) = by_name.get_mut(name) else { return Ok(None) };
+        match opened {
+            Ok(open) => (defined.open, defined.failed) = (Some(open), None),
+            Err(reason) => (defined.open, defined.failed) = (None, Some((Instant::now(), reason))),
+        }
+        defined.usable()
     }
 
     /// As [`Tiers::get`], for a database that must have tiers.
     ///
     /// # Errors
     /// 404 if it has none.
-    pub(crate) fn existing(&self, name: &str) -> Result<Arc<OpenTiers>> {
-        self.get(name)?.ok_or_else(no_tiers)
+    pub(crate) async fn existing(self: &Arc<Self>, name: &str) -> Result<Arc<OpenTiers>> {
+        self.get(name).await?.ok_or_else(no_tiers)
+    }
+
+    /// Marks that a migration runs, so that the definition is not changed meanwhile.
+    fn begin_run(&self, open: &OpenTiers) {
+        let _changing = self.changing.lock();
+        open.state.lock().is_running = true;
     }
 
     /// Runs a migration now, and returns its report. Blocks.
@@ -306,7 +430,8 @@ impl Tiers {
     /// # Errors
     /// 404 if the database has no tiers; the error of the migration.
     pub(crate) fn run(&self, name: &str) -> Result<Json> {
-        let open = self.existing(name)?;
+        let open = self.get_blocking(name)?.ok_or_else(no_tiers)?;
+        self.begin_run(&open);
         let stopping = self.stopping.clone();
         open.run(self.interval(name), &|| *stopping.borrow());
         let state = open.state.lock();
@@ -327,7 +452,7 @@ impl Tiers {
     /// # Errors
     /// 404 if the database has no tiers; 503 if one of its databases can't be read.
     pub(crate) fn status(&self, name: &str) -> Result<Json> {
-        let open = self.existing(name)?;
+        let open = self.get_blocking(name)?.ok_or_else(no_tiers)?;
         let mut shown_tiers = Vec::new();
         let (mut status, paused) = {
             let by_name = self.by_name.read();
@@ -362,35 +487,36 @@ impl Tiers {
     /// Runs the migrations that are due, opens databases again that were closed, and forgets the definitions of deleted
     /// ones. Blocks.
     fn tend(&self, runtime: &Handle) -> Result<()> {
+        self.catch_up()?;
         let names: Vec<String> = self.by_name.read().keys().cloned().collect();
         for name in names {
             if *self.stopping.borrow() {
                 return Ok(());
             }
-            if !self.directory.contains(&name) {
+            if !self.directory.exists(&name)? {
                 self.by_name.write().remove(&name);
                 self.directory.remove_record(RECORDS, &name)?;
                 continue;
             }
-            let (definition, open) = match self.by_name.read().get(&name) {
-                Some(defined) => (defined.definition.clone(), defined.open.clone().ok()),
-                None => continue,
-            };
-            let open = match open.filter(|open| !open.is_closed()) {
-                Some(open) => open,
-                None => {
-                    let opened = self.open(&name, &definition, runtime).map_err(|failure| logged(&name, &failure));
-                    if let Some(defined) = self.by_name.write().get_mut(&name) {
-                        defined.open = opened;
-                    }
-                    continue;
+            if runtime.block_on(self.directory.open_own_database(&name))?.is_none() {
+                // Another server of the cluster has it.
+                if let Some(defined) = self.by_name.write().get_mut(&name) {
+                    *defined = Defined::new(defined.definition.clone());
                 }
+                continue;
+            }
+            let Some(changing) = self.changing.try_lock() else { continue };
+            let Ok(Some(open)) = self.opened(&name, runtime) else { continue };
+            drop(changing);
+            let Some(definition) = self.by_name.read().get(&name).map(|defined| defined.definition.clone()) else {
+                continue;
             };
             let is_due = {
                 let state = open.state.lock();
                 !state.is_running && state.next.is_some_and(|next| next <= Instant::now())
             };
             if is_due && !definition.paused {
+                self.begin_run(&open);
                 let stopping = self.stopping.clone();
                 open.run(definition.interval()?, &|| *stopping.borrow());
                 if let Some(error) = &open.state.lock().error {
@@ -400,6 +526,16 @@ impl Tiers {
         }
         Ok(())
     }
+}
+
+/// The databases of all tiers, each with the one that has the tiers; `newest` in place of its own definition.
+fn places(by_name: &BTreeMap<String, Defined>, newest: Option<(&str, &TierDefinition)>) -> HashMap<String, String> {
+    let defined = by_name.iter().map(|(name, defined)| (name.as_str(), &defined.definition));
+    let defined = defined.filter(|(name, _)| newest.is_none_or(|(newest, _)| newest != *name)).chain(newest);
+    let places = defined.flat_map(|(name, definition)| {
+        definition.tiers.iter().map(move |tier| (tier.database.clone(), name.to_owned()))
+    });
+    places.collect()
 }
 
 /// Runs the migrations until the server stops.

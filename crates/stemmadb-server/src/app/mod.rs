@@ -12,6 +12,8 @@ mod state;
 pub(crate) use call::{Call, Handler, parse_as_of};
 pub(crate) use dashboard::{Dashboard, INDEX};
 pub(crate) use delegated::{DelegatedRequest, ON_BEHALF};
-pub(crate) use owner::{PASSED_ON, ask_owner, send_to_owner};
+pub(crate) use owner::{
+    PASSED_ON, PassedOn, QUIET_MAX, answer_of, ask_others, ask_owner, other_members, send_to_owner,
+};
 pub(crate) use request_record::{RecordedBody, RequestRecord};
 pub(crate) use state::{ServerState, UPLOADS_MAX};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 
 use super::ServerState;
 use crate::error::{Failure, Result};
-use crate::http::{Body, BodyTimeout, PeerAddress, read_all};
+use crate::http::{Body, BodyTimeout, HttpResponse, PeerAddress, read_all, relayed_answer};
 
 /// The header of a request that was passed on: the address of its client, and a seal.
 pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("x-stemma-passed-on");
@@ -37,6 +38,13 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How often the server that is to answer is looked for among the members of the cluster.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// An extension of a request that another server of the cluster has passed on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PassedOn;
+
+/// How long an answer that is passed on may stand still: feeds are quiet, and a server that ends closes its connections.
+pub(crate) const QUIET_MAX: Duration = Duration::from_secs(3600);
 
 /// A request that was not answered.
 pub(crate) struct Unanswered {
@@ -91,6 +99,40 @@ pub(crate) async fn ask_owner(state: &Arc<ServerState>, parts: &Parts, owner: &s
     }
     let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
     Err(Failure::new(status, text("error"), text("reason")))
+}
+
+/// Reads a path of all other servers of the cluster as the client of a request, unless one of them has passed it on.
+/// Those that don't answer are left out.
+pub(crate) async fn ask_others(state: &Arc<ServerState>, parts: &Parts, path: &str) -> Vec<Value> {
+    let others = other_members(state, parts);
+    let asked = join_all(others.iter().map(|other| ask_owner(state, parts, other, path))).await;
+    asked.into_iter().flatten().collect()
+}
+
+/// The other servers of the cluster; none if one of them has passed a request on.
+pub(crate) fn other_members(state: &ServerState, parts: &Parts) -> Vec<String> {
+    let mut members = state.directory.members();
+    let own = state.directory.own_address();
+    members.retain(|member| Some(member.as_str()) != own && parts.extensions.get::<PassedOn>().is_none());
+    members
+}
+
+/// The answer of another server of the cluster to a request with this JSON body.
+///
+/// # Errors
+/// 503 if it does not answer.
+pub(crate) async fn answer_of(
+    state: &Arc<ServerState>,
+    parts: &Parts,
+    other: &str,
+    body: &Value,
+) -> Result<HttpResponse> {
+    let mut asked = parts.clone();
+    asked.headers.remove(CONTENT_ENCODING);
+    asked.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let body = Body::Full(Some(body.to_json().into()));
+    let answer = send_to_owner(state, &asked, other, body).await.map_err(|error| error.failure)?;
+    Ok(relayed_answer(&parts.method, answer, BodyTimeout::for_peer(QUIET_MAX), ()))
 }
 
 fn passed_headers(state: &ServerState, parts: &Parts) -> HeaderMap {

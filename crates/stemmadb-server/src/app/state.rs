@@ -12,6 +12,7 @@ use crate::accounts::Authenticator;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::Directory;
+use crate::error::Result;
 use crate::federations::Federations;
 use crate::functions::Functions;
 use crate::http::{BLOCKING_THREADS_MAX, MemoryBudget};
@@ -79,4 +80,19 @@ pub(crate) struct ServerState {
     /// Returns the OpenAPI document. A function pointer, because the route table that it describes is in a layer above
     /// the handlers.
     pub(crate) openapi: fn() -> Bytes,
+}
+
+impl ServerState {
+    /// Applies the definitions that were recorded since the last call: all of them when the server starts, later those
+    /// that other servers of the cluster have recorded. Blocks.
+    ///
+    /// # Errors
+    /// 500 if they can't be read.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        self.jobs.conflict_rules().catch_up()?;
+        self.topologies.catch_up()?;
+        self.servers.catch_up()?;
+        self.federations.catch_up()?;
+        self.tiers.catch_up()
+    }
 }

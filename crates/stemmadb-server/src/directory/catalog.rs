@@ -182,7 +182,7 @@ const DATABASE_PREFIX: &str = "database:";
 const REMOVAL_PREFIX: &str = "removal:";
 
 /// The kinds of documents that every server of a cluster has for itself. All others are shared.
-const OWN_KINDS: [&str; 5] = ["setting", "federation", "topology", "tier", "backup"];
+const OWN_KINDS: [&str; 1] = ["setting"];
 
 impl Catalog {
     /// `options`: how all databases of the server are opened. `cluster`: the store of the cluster, if it is in one.
@@ -191,8 +191,7 @@ impl Catalog {
     /// 503 if the documents can't be read; 400 if a server of a cluster has databases of its own.
     pub(super) fn open(path: &Path, options: &Options, cluster: Option<Arc<dyn ClusterStore>>) -> Result<Self> {
         let local = LocalDocuments::open(path, options)?;
-        let is_database = |(id, _): &(String, Value)| id.starts_with(DATABASE_PREFIX);
-        if cluster.is_some() && local.all()?.iter().any(is_database) {
+        if cluster.is_some() && !local.with_prefix(DATABASE_PREFIX)?.is_empty() {
             return Err(Failure::bad_request(
                 "The directory has databases of a server without a cluster: give a server of a cluster an empty one, \
                  and replicate the databases to it.",
@@ -277,7 +276,7 @@ impl Catalog {
 
     pub(super) fn entries(&self) -> Result<Vec<CatalogEntry>> {
         let mut entries = Vec::new();
-        for (id, value) in self.store_of(DATABASE_PREFIX).all()? {
+        for (id, value) in self.store_of(DATABASE_PREFIX).with_prefix(DATABASE_PREFIX)? {
             let Some(name) = id.strip_prefix(DATABASE_PREFIX) else { continue };
             let record: DatabaseRecord = value.deserialize_into()?;
             let security = Security::parse(Value::from_serialize(&record.security)?)?;
@@ -360,7 +359,7 @@ impl Catalog {
 
     /// The directories that must be removed; in a cluster, the logs.
     pub(super) fn removals(&self) -> Result<Vec<String>> {
-        let documents = self.store_of(REMOVAL_PREFIX).all()?;
+        let documents = self.store_of(REMOVAL_PREFIX).with_prefix(REMOVAL_PREFIX)?;
         let removals = documents.iter().filter_map(|(id, _)| id.strip_prefix(REMOVAL_PREFIX));
         Ok(removals.map(str::to_owned).collect())
     }
@@ -394,7 +393,8 @@ impl Catalog {
             let name = id.strip_prefix(kind).and_then(|rest| rest.strip_prefix(':'))?;
             Some((name.to_owned(), value))
         };
-        Ok(self.store_of(&format!("{kind}:")).all()?.into_iter().filter_map(of_kind).collect())
+        let prefix = format!("{kind}:");
+        Ok(self.store_of(&prefix).with_prefix(&prefix)?.into_iter().filter_map(of_kind).collect())
     }
 
     pub(super) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {

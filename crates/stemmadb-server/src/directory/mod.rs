@@ -14,6 +14,7 @@ mod descriptors;
 mod extensions;
 mod file_name;
 mod followed;
+mod known_records;
 mod memory;
 mod name;
 mod opened;
@@ -52,6 +53,7 @@ use space::Reserve;
 
 pub(crate) use catalog::DatabaseKind;
 pub use descriptors::raise_descriptor_limit;
+pub(crate) use known_records::KnownRecords;
 pub(crate) use name::check_plain_name;
 pub(crate) use served::{ServedDatabase, check_message_bytes};
 pub(crate) use shared::{Place, tend_cluster};
@@ -278,7 +280,13 @@ impl Directory {
     pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
         let served = match self.open_cluster_shard(name).await? {
             Some(shard) => shard,
-            None => self.open_own(name).await?,
+            None => match self.open_own(name).await {
+                // The servers of a cluster share it.
+                Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => {
+                    return Ok(Arc::new(self.slot(name)?.settings.lock().security.clone()));
+                }
+                opened => opened?,
+            },
         };
         Ok(served.own_security())
     }

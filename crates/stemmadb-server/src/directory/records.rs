@@ -2,13 +2,14 @@
 //! share.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use parking_lot::Mutex;
 use stemmadb::log_storage::ClusterStore;
-use stemmadb::{Database, Options, Sequence, Value};
+use stemmadb::{Database, Document, Options, Sequence, Value};
 use uuid::Uuid;
 
 use super::space::{self, OpenedAt};
@@ -23,8 +24,8 @@ pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<Value>> + 'a;
 
 /// Where documents of the catalog are.
 pub(super) trait DocumentStore: Send + Sync {
-    /// All documents.
-    fn all(&self) -> Result<Documents>;
+    /// The documents whose ids begin with `prefix`.
+    fn with_prefix(&self, prefix: &str) -> Result<Documents>;
 
     /// One document.
     fn get(&self, id: &str) -> Result<Option<Value>>;
@@ -89,11 +90,12 @@ impl LocalDocuments {
 }
 
 impl DocumentStore for LocalDocuments {
-    fn all(&self) -> Result<Documents> {
+    fn with_prefix(&self, prefix: &str) -> Result<Documents> {
         let changes = self.database().changes(Sequence::ZERO)?.documents(true).run();
         let documents = changes.filter_map(|change| change.map(|change| change.document).transpose());
         let documents: Vec<_> = documents.collect::<stemmadb::Result<_>>()?;
-        let shown = documents.into_iter().filter(|document| !document.is_deleted());
+        let is_shown = |document: &Document| document.id().as_str().starts_with(prefix) && !document.is_deleted();
+        let shown = documents.into_iter().filter(is_shown);
         shown.map(|document| Ok((document.id().as_str().to_owned(), document.value()?))).collect()
     }
 
@@ -169,9 +171,11 @@ impl SharedDocuments {
 }
 
 impl DocumentStore for SharedDocuments {
-    fn all(&self) -> Result<Documents> {
+    fn with_prefix(&self, prefix: &str) -> Result<Documents> {
         let known = self.known.lock();
-        Ok(known.documents.iter().map(|(id, value)| (id.clone(), value.clone())).collect())
+        let from = known.documents.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let with_prefix = from.take_while(|(id, _)| id.starts_with(prefix));
+        Ok(with_prefix.map(|(id, value)| (id.clone(), value.clone())).collect())
     }
 
     fn get(&self, id: &str) -> Result<Option<Value>> {

@@ -59,6 +59,8 @@ pub(super) struct SharedDirectory {
     is_leaving: AtomicBool,
     /// The slots of databases that were deleted by other members, which may still be open.
     deleted: Mutex<Vec<Arc<DatabaseSlot>>>,
+    /// The databases that are owned by the server of another one, and the names of those.
+    placed_with: RwLock<HashMap<String, String>>,
     /// The databases of other members that are read here.
     pub(super) followed: Followed,
     /// The logs of deleted databases, and when they were first seen.
@@ -99,6 +101,7 @@ impl SharedDirectory {
             members: RwLock::new(store.members().unwrap_or_else(|_| vec![store.address().to_owned()])),
             is_leaving: AtomicBool::new(false),
             deleted: Mutex::default(),
+            placed_with: RwLock::default(),
             followed: Followed::default(),
             removals: Mutex::default(),
             store,
@@ -188,9 +191,40 @@ impl Directory {
         self.cluster.as_ref().map(|cluster| cluster.changed.subscribe())
     }
 
+    /// The version of the records that the servers of a cluster share, as last seen; none without a cluster.
+    pub(crate) fn records_version(&self) -> Option<Uuid> {
+        self.cluster.as_ref().and_then(|cluster| *cluster.shown.lock())
+    }
+
+    /// Whether there is a database `name`, which another server of the cluster may just have created. Blocks.
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer.
+    pub(crate) fn exists(&self, name: &str) -> Result<bool> {
+        if !self.contains(name) {
+            self.refresh()?;
+        }
+        Ok(self.contains(name))
+    }
+
+    /// The server of the cluster that should do what has a name, such as a topology; none if that is this one.
+    pub(crate) fn other_member_for(&self, task: &str) -> Option<String> {
+        self.cluster.as_ref()?.preferred_other(task, &[])
+    }
+
+    /// From now on, the server that should own a database is that of another one: `with` maps names to theirs.
+    pub(crate) fn place_with(&self, with: HashMap<String, String>) {
+        if let Some(cluster) = &self.cluster {
+            *cluster.placed_with.write() = with;
+        }
+    }
+
     /// The member that should own the database of an entry; none if that is this one.
     pub(super) fn preferred_other(&self, entry: &CatalogEntry) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
+        if let Some(other) = cluster.placed_with.read().get(&entry.name) {
+            return cluster.preferred_other(other, &[]);
+        }
         let all = entry.kind.shard_of().map_or_else(Vec::new, |of| self.shards_of(of));
         cluster.preferred_other(&entry.name, &all)
     }
@@ -249,6 +283,23 @@ impl Directory {
         }
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || this.find_place(&name, is_passed_on, creates)).await
+    }
+
+    /// Opens the database `name` for what this server does by itself; `None` if another server of the cluster owns it,
+    /// or should.
+    ///
+    /// # Errors
+    /// 404 if there is none; 503 if the cluster does not answer.
+    pub(crate) async fn open_own_database(self: &Arc<Self>, name: &str) -> Result<Option<Arc<ServedDatabase>>> {
+        if self.slot(name).is_ok_and(|slot| self.preferred_other(&slot.entry).is_none()) {
+            // Its former owner may have given it up.
+            self.forget_place(name);
+        }
+        match self.place(name, false, false).await? {
+            Place::Here(Some(served)) => Ok(Some(served)),
+            Place::Here(None) => self.open_database(name).await.map(Some),
+            Place::There(_) => Ok(None),
+        }
     }
 
     /// Forgets where the database `name` is: its owner did not answer, or is no longer the owner.

@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value as Json, json};
 use stemmadb::handles::{ActiveTask, ActiveTaskKind};
 
-use super::node::NODE;
+use super::node::node_name;
 use super::replicate::info;
-use crate::app::Call;
+use crate::app::{Call, ask_others};
 use crate::design::{self, PROGRAM_PREFIX, declared_views};
 use crate::directory::ServedDatabase;
 use crate::documents::REPLICATOR_DATABASE;
@@ -20,6 +20,8 @@ use crate::replicator::{Job, JobOwner};
 /// `GET /_active_tasks`
 pub(crate) async fn active_tasks(call: Call) -> Result<HttpResponse> {
     let (directory, jobs) = (call.state.directory.clone(), call.state.jobs.clone());
+    let others = ask_others(&call.state, &call.parts, "/_active_tasks").await;
+    let node = node_name(&call.state).to_owned();
     blocking(move || {
         let mut rows: Vec<Json> = jobs.all().iter().filter_map(replication_row).collect();
         // A database that is not open has no tasks.
@@ -27,6 +29,10 @@ pub(crate) async fn active_tasks(call: Call) -> Result<HttpResponse> {
             for task in served.database().maintenance().active_tasks() {
                 rows.push(task_row(&served, &task)?);
             }
+        }
+        rows.iter_mut().for_each(|row| row["node"] = node.as_str().into());
+        for answer in others {
+            rows.extend(answer.deserialize_into::<Vec<Json>>()?);
         }
         rows.sort_by_key(|row| row["started_on"].as_u64());
         HttpResponse::ok(&rows)
@@ -46,7 +52,6 @@ fn replication_row(job: &Arc<Job>) -> Option<Json> {
     };
     let mut row = info(&status);
     let members = json!({
-        "node": NODE,
         "pid": job.id,
         "type": "replication",
         "replication_id": job.id,
@@ -69,7 +74,6 @@ fn replication_row(job: &Arc<Job>) -> Option<Json> {
 fn task_row(served: &Arc<ServedDatabase>, task: &ActiveTask) -> Result<Json> {
     let (done, total) = (task.progress.done, task.progress.total);
     let mut row = json!({
-        "node": NODE,
         "pid": format!("{}-{}", served.instance_id(), task.number),
         "database": served.name(),
         "progress": (done * 100).checked_div(total).unwrap_or(0),

@@ -30,7 +30,7 @@ const WAITED: HeaderName = HeaderName::from_static("x-stemma-waited");
 
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<HttpResponse> {
-    let tiers = call.state.tiers.get(call.parameter("db")?)?;
+    let tiers = call.state.tiers.get(call.parameter("db")?).await?;
     let mut databases = call.open_databases().await?;
     let mut options = write_options(&call)?;
     let waiting = databases.only().cloned();

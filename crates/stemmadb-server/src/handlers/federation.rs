@@ -14,12 +14,12 @@ use stemmadb_federation::{FederatedAggregation, FederatedChange, FederatedFind, 
 use super::aggregate::rows_text;
 use crate::app::Call;
 use crate::auth::{Access, Route, refused};
-use crate::directory::ServedDatabase;
 use crate::documents::print_document;
 use crate::error::{Failure, Result};
 use crate::federations::{DefinedFederation, FederationDefinition};
 use crate::http::{HttpResponse, Parameters, ResponseWriter, blocking, streamed, write_string};
 use crate::mango::{FindRequest, exclude_design_documents};
+use crate::servers::Reached;
 
 /// The rights that questions need in each member on this server.
 static FIND: Route = Route { method: Method::POST, path: "/{db}/_find", access: Access::Member };
@@ -55,7 +55,7 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
 struct Question {
     defined: Arc<DefinedFederation>,
     tag: Option<String>,
-    locals: Vec<(String, Arc<ServedDatabase>)>,
+    locals: Vec<(String, Reached)>,
     time: Option<Duration>,
     /// If the answer may be partial: the members that are missing.
     missing: Option<MissingMembers>,
@@ -119,8 +119,8 @@ impl Question {
     }
 }
 
-/// Opens a database of this server for a user who may ask it the same.
-async fn open_local(call: &Call, rights: &Route, database: &str) -> Result<Arc<ServedDatabase>> {
+/// Opens a database of this server, or of its cluster, for a user who may ask it the same.
+async fn open_local(call: &Call, rights: &Route, database: &str) -> Result<Reached> {
     let mut parameters = Parameters::default();
     parameters.push("db", database.to_owned());
     let state = &call.state;
@@ -128,7 +128,7 @@ async fn open_local(call: &Call, rights: &Route, database: &str) -> Result<Arc<S
     if restriction.is_some() {
         return Err(refused("a federation"));
     }
-    state.directory.open_database(database).await
+    state.servers.reach(database).await
 }
 
 /// The response to an error of a federation, whose message names the member.

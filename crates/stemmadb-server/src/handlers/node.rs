@@ -14,6 +14,11 @@ use crate::metrics::{MetricsPage, QueryCounters};
 /// The name of the only node, as in a single-node CouchDB.
 pub(crate) const NODE: &str = "nonode@nohost";
 
+/// The name of this server where clients see which one does something: its URL in a cluster.
+pub(crate) fn node_name(state: &ServerState) -> &str {
+    state.directory.own_address().unwrap_or(NODE)
+}
+
 /// Checks that the path names the only node.
 pub(super) fn check_node(call: &Call) -> Result<()> {
     match call.parameter("node")? {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::{Value as Json, json};
 use stemmadb::{Object, Sequence, Value};
+use stemmadb_http::url::encode_segment;
 
-use super::node::NODE;
-use crate::app::Call;
+use super::node::node_name;
+use crate::app::{Call, PassedOn, answer_of, ask_others, other_members};
 use crate::documents::{REPLICATOR_DATABASE, ReplicationState, format_rfc1123, format_rfc3339};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
@@ -16,19 +17,32 @@ use crate::replicator::{Job, JobEvent, JobOwner, JobStatus, ReplicationRequest};
 /// `POST /_replicate`
 pub(crate) async fn replicate(mut call: Call) -> Result<HttpResponse> {
     let body = call.json().await?;
-    let jobs = &call.state.jobs;
+    let (state, parts) = (&call.state, &call.parts);
+    let jobs = &state.jobs;
     if body.get("cancel") == Some(&Value::Bool(true)) {
         let given_id = ["replication_id", "_local_id", "id"].iter().find_map(|name| body.get(name)?.as_str());
         let id = match given_id {
             Some(id) => id.to_owned(),
             None => ReplicationRequest::parse(&body)?.id(),
         };
-        return match jobs.cancel(&id) {
-            true => HttpResponse::ok(&json!({"ok": true, "_local_id": id})),
-            false => Err(Failure::not_found("no such replication")),
-        };
+        if jobs.cancel(&id) {
+            return HttpResponse::ok(&json!({"ok": true, "_local_id": id}));
+        }
+        for other in other_members(state, parts) {
+            let answer = answer_of(state, parts, &other, &body).await?;
+            if answer.status() == StatusCode::OK {
+                return Ok(answer);
+            }
+        }
+        return Err(Failure::not_found("no such replication"));
     }
     let request = ReplicationRequest::parse(&body)?;
+    // Equal requests share a job, whichever server of a cluster they are sent to.
+    if parts.extensions.get::<PassedOn>().is_none()
+        && let Some(other) = state.directory.other_member_for(&format!("replication/{}", request.id()))
+    {
+        return answer_of(state, parts, &other, &body).await;
+    }
     let continuous = request.continuous;
     let job = jobs.start(request, JobOwner::Request)?;
     if continuous {
@@ -91,7 +105,7 @@ pub(super) fn info(outcome: &JobStatus) -> Json {
     info
 }
 
-fn job_json(job: &Arc<Job>) -> Object {
+fn job_json(node: &str, job: &Arc<Job>) -> Object {
     let outcome = job.status();
     let document = match &job.owner {
         JobOwner::Document(id) => Json::String(id.clone()),
@@ -114,7 +128,7 @@ fn job_json(job: &Arc<Job>) -> Object {
         ("doc_id", document),
         ("info", info(&outcome)),
         ("history", json!(history)),
-        ("node", json!(NODE)),
+        ("node", json!(node)),
         ("start_time", json!(format_rfc3339(job.started))),
         ("state", json!(outcome.state)),
         ("error_count", json!(outcome.error_count)),
@@ -140,8 +154,8 @@ const DOCUMENT_MEMBERS: [&str; 11] = [
 
 /// A job as a row of `_scheduler/docs`, whose members have another order. As in CouchDB, its `info` is either an error
 /// or the counts, which kivik depends on.
-fn document_json(job: &Arc<Job>) -> Object {
-    let mut all = job_json(job);
+fn document_json(node: &str, job: &Arc<Job>) -> Object {
+    let mut all = job_json(node, job);
     if let Some(error) = all.get("info").and_then(|info| info.get("error")).cloned() {
         all.insert("info", [("error", error)].into_iter().collect::<Object>());
     }
@@ -164,16 +178,27 @@ fn response(object: Object) -> HttpResponse {
 /// `GET /_scheduler/jobs`
 pub(crate) async fn jobs(call: Call) -> Result<HttpResponse> {
     let all = call.state.jobs.all();
-    let running: Vec<Object> =
-        all.iter().filter(|job| matches!(job.status().state, "running" | "crashing")).map(job_json).collect();
+    let all = all.iter().filter(|job| matches!(job.status().state, "running" | "crashing"));
+    let mut running: Vec<Object> = all.map(|job| job_json(node_name(&call.state), job)).collect();
+    for answer in ask_others(&call.state, &call.parts, "/_scheduler/jobs").await {
+        let jobs = answer.get("jobs").and_then(Value::as_array).into_iter().flatten();
+        running.extend(jobs.filter_map(Value::as_object).cloned());
+    }
     page(&call, "jobs", running)
 }
 
 /// `GET /_scheduler/jobs/{job}`
 pub(crate) async fn job(call: Call) -> Result<HttpResponse> {
     let id = call.parameter("job")?;
-    let found = call.state.jobs.all().into_iter().find(|job| job.id == id);
-    Ok(response(job_json(&found.ok_or_else(Failure::missing)?)))
+    if let Some(job) = call.state.jobs.all().into_iter().find(|job| job.id == id) {
+        return Ok(response(job_json(node_name(&call.state), &job)));
+    }
+    let path = format!("/_scheduler/jobs/{}", encode_segment(id));
+    let found = ask_others(&call.state, &call.parts, &path).await.into_iter().find_map(|answer| match answer {
+        Value::Object(job) => Some(job),
+        _ => None,
+    });
+    Ok(response(found.ok_or_else(Failure::missing)?))
 }
 
 /// `GET /_scheduler/docs`, `GET /_scheduler/docs/{replicator}`
@@ -199,7 +224,7 @@ async fn document_states(call: &Call) -> Result<Vec<Object>> {
         return Ok(Vec::new());
     }
     let served = call.state.directory.open_database(REPLICATOR_DATABASE).await?;
-    let jobs = call.state.jobs.all();
+    let (jobs, node) = (call.state.jobs.all(), node_name(&call.state).to_owned());
     blocking(move || {
         let mut states = Vec::new();
         for change in served.database().changes(Sequence::ZERO)?.run() {
@@ -210,7 +235,7 @@ async fn document_states(call: &Call) -> Result<Vec<Object>> {
             let id = change.id.as_str();
             let owner = JobOwner::Document(id.to_owned());
             if let Some(job) = jobs.iter().find(|job| job.owner == owner) {
-                states.push(document_json(job));
+                states.push(document_json(&node, job));
                 continue;
             }
             let stored = ReplicationState::load(&served, id)?;
@@ -222,7 +247,7 @@ async fn document_states(call: &Call) -> Result<Vec<Object>> {
                 ("database", json!(REPLICATOR_DATABASE)),
                 ("doc_id", json!(id)),
                 ("id", json!(stored.as_ref().and_then(|stored| stored.id.as_deref()))),
-                ("node", json!(NODE)),
+                ("node", json!(node)),
                 ("state", json!(stored.as_ref().map_or("initializing", |stored| &stored.state))),
                 ("info", json!(info)),
                 ("last_updated", json!(stored.as_ref().map(|stored| format_rfc3339(stored.time)))),

@@ -58,13 +58,13 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     Ok(HttpResponse::done(StatusCode::OK))
 }
 
-fn tiers_of(call: &Call) -> Result<Arc<OpenTiers>> {
-    call.state.tiers.existing(call.parameter("db")?)
+async fn tiers_of(call: &Call) -> Result<Arc<OpenTiers>> {
+    call.state.tiers.existing(call.parameter("db")?).await
 }
 
 /// `POST /{db}/_tiers/_find`
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
-    let tiers = tiers_of(&call)?;
+    let tiers = tiers_of(&call).await?;
     let request = FindRequest::parse(&call.json().await?)?;
     if let Some(name) = unsupported_parameter(&request) {
         return Err(Failure::bad_request(format!("a query of all tiers has no `{name}`")));
@@ -74,7 +74,7 @@ pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_tiers/_count`
 pub(crate) async fn count(mut call: Call) -> Result<HttpResponse> {
-    let (tiers, selector) = (tiers_of(&call)?, counted_selector(&call.json().await?)?);
+    let (tiers, selector) = (tiers_of(&call).await?, counted_selector(&call.json().await?)?);
     let query_time = call.state.config.limits.query_time;
     blocking(move || {
         let find = tiers.database.find(exclude_design_documents(selector));
@@ -86,7 +86,7 @@ pub(crate) async fn count(mut call: Call) -> Result<HttpResponse> {
 
 /// `POST /{db}/_tiers/_aggregate`
 pub(crate) async fn aggregate(mut call: Call) -> Result<HttpResponse> {
-    let (tiers, body) = (tiers_of(&call)?, call.json().await?);
+    let (tiers, body) = (tiers_of(&call).await?, call.json().await?);
     if body.get("pipeline").is_some() {
         return Err(Failure::not_implemented("Tiers run no pipelines: ask for `figures` and `group_by`."));
     }
@@ -95,7 +95,7 @@ pub(crate) async fn aggregate(mut call: Call) -> Result<HttpResponse> {
 
 /// `GET /{db}/_tiers/_changes`
 pub(crate) async fn changes(call: Call) -> Result<HttpResponse> {
-    let (tiers, served) = (tiers_of(&call)?, call.open_database().await?);
+    let (tiers, served) = (tiers_of(&call).await?, call.open_database().await?);
     let since = match call.query.text("since").map(|since| since.trim_matches('"')) {
         None | Some("" | "0") => Sequence::ZERO,
         Some(since) => served.parse_sequence(since)?,
@@ -149,7 +149,7 @@ pub(super) async fn open_for_reading(call: &Call, id: &str) -> Result<Arc<Served
     if call.virtual_database.is_some() || id.starts_with('_') || call.as_of()?.is_some() {
         return Ok(served);
     }
-    match call.state.tiers.get(served.name())? {
+    match call.state.tiers.get(served.name()).await? {
         None => Ok(served),
         Some(tiers) => {
             let id = id.to_owned();
@@ -164,7 +164,7 @@ pub(super) async fn bring_back(call: &Call, id: &str, read: Option<Revision>) ->
     if call.virtual_database.is_some() || id.starts_with('_') {
         return Ok(read);
     }
-    match call.state.tiers.get(call.parameter("db")?)? {
+    match call.state.tiers.get(call.parameter("db")?).await? {
         None => Ok(read),
         Some(tiers) => {
             let id = id.to_owned();

@@ -1,9 +1,11 @@
 //! Replication topologies: `_topology`.
 
-use hyper::StatusCode;
-use serde_json::json;
+use std::collections::BTreeMap;
 
-use crate::app::Call;
+use hyper::StatusCode;
+use serde_json::{Value as Json, json};
+
+use crate::app::{Call, ask_others};
 use crate::error::Result;
 use crate::http::{HttpResponse, blocking};
 use crate::replicator::TopologyDefinition;
@@ -11,7 +13,11 @@ use crate::replicator::TopologyDefinition;
 /// `GET /_topology`
 pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
     let topologies = call.state.topologies.clone();
-    let listed = blocking(move || Ok(topologies.list())).await?;
+    let mut listed = blocking(move || Ok(topologies.list())).await?;
+    for answer in ask_others(&call.state, &call.parts, "/_topology").await {
+        let of_other = answer.get("topologies").cloned().unwrap_or_default();
+        listed.extend(of_other.deserialize_into::<BTreeMap<String, Json>>()?);
+    }
     HttpResponse::json(StatusCode::OK, &json!({ "topologies": listed }))
 }
 

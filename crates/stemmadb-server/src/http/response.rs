@@ -55,6 +55,11 @@ impl HttpResponse {
         HttpResponse(response)
     }
 
+    /// The status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status()
+    }
+
     /// Adds a header. An invalid value is ignored.
     #[must_use]
     pub(crate) fn with(mut self, name: HeaderName, value: &str) -> Self {

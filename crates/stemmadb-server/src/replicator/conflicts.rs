@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -18,7 +19,7 @@ use stemmadb_http::library_error;
 use tokio::sync::watch;
 
 use crate::design::{self, DesignFunctions, document_json};
-use crate::directory::{Directory, ServedDatabase};
+use crate::directory::{Directory, KnownRecords, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{blocking, server_runtime};
 use crate::script::{CallKind, Scripts};
@@ -36,7 +37,7 @@ const FAILED_MAX: usize = 1_000;
 /// When documents that could not be resolved, or a database that could not be opened, are tried again.
 const RETRY_WAIT: Duration = Duration::from_secs(30);
 
-/// When a database that was closed is opened again.
+/// When a database that was closed, or belongs to another server of the cluster, is opened again.
 const REOPEN_WAIT: Duration = Duration::from_secs(1);
 
 /// The author of resolved revisions.
@@ -164,6 +165,7 @@ pub(crate) struct ConflictRules {
     directory: Arc<Directory>,
     scripts: Arc<Scripts>,
     durability: Durability,
+    records: KnownRecords,
     running: Mutex<BTreeMap<String, Arc<RunningRule>>>,
     /// Becomes true when the server stops.
     stopping: watch::Receiver<bool>,
@@ -176,18 +178,32 @@ impl ConflictRules {
         durability: Durability,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        ConflictRules { directory, scripts, durability, running: Mutex::default(), stopping }
+        let (records, running) = (KnownRecords::new(RECORDS), Mutex::default());
+        ConflictRules { directory, scripts, durability, records, running, stopping }
     }
 
-    /// Applies the recorded rules. Blocks.
+    /// Applies the recorded rules that have changed since the last call. Blocks.
     ///
     /// # Errors
     /// 500 if the records can't be read.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
-        for (database, record) in self.directory.records(RECORDS)? {
-            match record.deserialize_into() {
-                Ok(definition) => self.run(&database, definition),
-                Err(error) => tracing::error!(target: "stemma::replicator", "the conflict rule of {database}: {error}"),
+    pub(crate) fn catch_up(self: &Arc<Self>) -> Result<()> {
+        let mut running = self.running.lock();
+        for (database, record) in self.records.changes(&self.directory)? {
+            let definition = match record.map(|record| record.deserialize_into::<ConflictDefinition>()) {
+                Some(Ok(definition)) => definition,
+                Some(Err(error)) => {
+                    tracing::error!(target: "stemma::replicator", "the conflict rule of {database}: {error}");
+                    continue;
+                }
+                None => {
+                    if let Some(ended) = running.remove(&database) {
+                        ended.cancelled.send_replace(true);
+                    }
+                    continue;
+                }
+            };
+            if running.get(&database).is_none_or(|running| running.definition != definition) {
+                self.run(&mut running, &database, definition);
             }
         }
         Ok(())
@@ -199,13 +215,14 @@ impl ConflictRules {
     /// 503 if it can't be stored.
     pub(crate) fn define(self: &Arc<Self>, served: &ServedDatabase, definition: ConflictDefinition) -> Result<()> {
         let definition = ConflictDefinition { instance: served.instance_id().to_owned(), ..definition };
-        let is_same = |running: &Arc<RunningRule>| running.definition == definition;
-        if self.running.lock().get(served.name()).is_some_and(is_same) {
+        self.catch_up()?;
+        let mut running = self.running.lock();
+        if running.get(served.name()).is_some_and(|running| running.definition == definition) {
             return Ok(());
         }
         let record = serde_json::to_value(&definition).map_err(|error| Failure::internal(error.to_string()))?;
         self.directory.put_record(RECORDS, served.name(), &record)?;
-        self.run(served.name(), definition);
+        self.run(&mut running, served.name(), definition);
         Ok(())
     }
 
@@ -213,7 +230,7 @@ impl ConflictRules {
     ///
     /// # Errors
     /// 404 if there is none; 503 if that can't be stored.
-    pub(crate) fn remove(&self, served: &ServedDatabase) -> Result<()> {
+    pub(crate) fn remove(self: &Arc<Self>, served: &ServedDatabase) -> Result<()> {
         let removed = self.of(served)?;
         self.running.lock().remove(served.name());
         removed.cancelled.send_replace(true);
@@ -224,7 +241,7 @@ impl ConflictRules {
     ///
     /// # Errors
     /// 404 if there is none.
-    pub(crate) fn get(&self, served: &ServedDatabase) -> Result<Json> {
+    pub(crate) fn get(self: &Arc<Self>, served: &ServedDatabase) -> Result<Json> {
         let running = self.of(served)?;
         let mut shown = running.definition.shown();
         let status = running.status.lock();
@@ -237,15 +254,21 @@ impl ConflictRules {
         Ok(shown)
     }
 
-    fn of(&self, served: &ServedDatabase) -> Result<Arc<RunningRule>> {
+    fn of(self: &Arc<Self>, served: &ServedDatabase) -> Result<Arc<RunningRule>> {
+        self.catch_up()?;
         let running = self.running.lock().get(served.name()).cloned();
         running.filter(|running| running.definition.instance == served.instance_id()).ok_or_else(no_rule)
     }
 
-    fn run(self: &Arc<Self>, database: &str, definition: ConflictDefinition) {
+    fn run(
+        self: &Arc<Self>,
+        running: &mut BTreeMap<String, Arc<RunningRule>>,
+        database: &str,
+        definition: ConflictDefinition,
+    ) {
         let cancelled = watch::channel(false).0;
         let rule = Arc::new(RunningRule { definition, status: Mutex::default(), cancelled });
-        if let Some(other) = self.running.lock().insert(database.to_owned(), rule.clone()) {
+        if let Some(other) = running.insert(database.to_owned(), rule.clone()) {
             other.cancelled.send_replace(true);
         }
         server_runtime().spawn(self.clone().keep_applying(database.to_owned(), rule));
@@ -261,8 +284,8 @@ impl ConflictRules {
                 _ = stopping.wait_for(|stopping| *stopping) => return,
             };
             let wait = match applied {
-                Ok(true) => REOPEN_WAIT,
-                Ok(false) => return self.forget(database, &rule).await,
+                Ok(()) => REOPEN_WAIT,
+                Err(failure) if failure.status() == StatusCode::NOT_FOUND => return self.forget(database, &rule).await,
                 Err(failure) => {
                     tracing::warn!(target: "stemma::replicator", "conflicts of {database}: {}", failure.reason());
                     RETRY_WAIT
@@ -291,14 +314,14 @@ impl ConflictRules {
         }
     }
 
-    /// Applies a rule until the database is closed; false if there is no such database.
-    async fn apply(&self, database: &str, rule: &Arc<RunningRule>) -> Result<bool> {
-        if !self.directory.contains(database) {
-            return Ok(false);
-        }
-        let served = self.directory.open_database(database).await?;
+    /// Applies a rule until the database is closed, if it is that of this server.
+    ///
+    /// # Errors
+    /// 404 if there is no such database; those of reading and writing it.
+    async fn apply(&self, database: &str, rule: &Arc<RunningRule>) -> Result<()> {
+        let Some(served) = self.directory.open_own_database(database).await? else { return Ok(()) };
         if served.instance_id() != rule.definition.instance {
-            return Ok(false);
+            return Err(Failure::no_database());
         }
         let mut published = served.published();
         let (read, reading) = (served.clone(), rule.clone());
@@ -310,7 +333,7 @@ impl ConflictRules {
             position = blocking(move || resolve_changes(&read, &scripts, durability, &applied, position)).await?;
             let has_failed = !rule.status.lock().failed.is_empty();
             tokio::select! {
-                changed = published.changed() => if changed.is_err() { return Ok(true) },
+                changed = published.changed() => if changed.is_err() { return Ok(()) },
                 () = tokio::time::sleep(RETRY_WAIT), if has_failed => {}
             }
         }

@@ -6,19 +6,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use stemmadb::Value;
 use stemmadb::replication::{ReplicationScope, Topology, TopologyEdge};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::conflicts::ConflictDefinition;
 use super::jobs::{Job, JobOwner, Jobs, now};
 use super::request::{Endpoint, ReplicationRequest};
-use crate::directory::check_plain_name;
+use crate::directory::{KnownRecords, check_plain_name};
 use crate::documents::format_rfc3339;
 use crate::error::{Failure, Result};
+use crate::http::blocking;
 use crate::settings::SettingStore;
 
 /// The kind of the directory's records of topologies.
@@ -207,27 +211,47 @@ impl TopologyDefinition {
     }
 }
 
-/// The topologies of a server.
+/// The topologies of a server. In a cluster, each server runs those for which it is the member.
 pub(crate) struct Topologies {
     jobs: Arc<Jobs>,
+    records: KnownRecords,
     by_name: Mutex<BTreeMap<String, TopologyDefinition>>,
 }
 
+/// How often a server of a cluster looks which topologies it should run.
+const TENDING_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Topologies {
     pub(crate) fn new(jobs: Arc<Jobs>) -> Self {
-        Topologies { jobs, by_name: Mutex::default() }
+        Topologies { jobs, records: KnownRecords::new(RECORDS), by_name: Mutex::default() }
     }
 
-    /// Starts what is recorded. Blocks.
-    pub(crate) fn start(&self) -> Result<()> {
+    /// Starts and ends what is recorded, and has changed since the last call. Blocks.
+    pub(crate) fn catch_up(&self) -> Result<()> {
         let mut by_name = self.by_name.lock();
-        for (name, record) in self.jobs.context.directory.records(RECORDS)? {
+        for (name, record) in self.records.changes(&self.jobs.context.directory)? {
+            let Some(record) = record else {
+                by_name.remove(&name);
+                self.end_jobs(&name, |_| true);
+                continue;
+            };
             let started = TopologyDefinition::parse(record).and_then(|definition| {
                 let applied = self.apply(&name, &definition);
                 by_name.insert(name.clone(), definition);
                 applied
             });
             if let Err(failure) = started {
+                tracing::error!(target: "stemma::replicator", "the topology {name:?}: {}", failure.reason());
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what this server of a cluster should run by now, and ends what others should. Blocks.
+    fn tend(&self) -> Result<()> {
+        self.catch_up()?;
+        for (name, definition) in self.by_name.lock().iter() {
+            if let Err(failure) = self.apply(name, definition) {
                 tracing::error!(target: "stemma::replicator", "the topology {name:?}: {}", failure.reason());
             }
         }
@@ -294,10 +318,12 @@ impl Topologies {
         self.replace(&mut by_name, name, definition)
     }
 
-    /// All topologies with their states, by name, without credentials.
+    /// The topologies that this server runs with their states, by name, without credentials.
     pub(crate) fn list(&self) -> BTreeMap<String, Json> {
         let by_name = self.by_name.lock();
-        by_name.iter().map(|(name, definition)| (name.clone(), self.state(name, definition))).collect()
+        let is_own = |name: &str| self.jobs.context.directory.other_member_for(&topology_task(name)).is_none();
+        let own = by_name.iter().filter(|(name, _)| is_own(name));
+        own.map(|(name, definition)| (name.clone(), self.state(name, definition))).collect()
     }
 
     /// The definition and state of one topology, without credentials.
@@ -322,7 +348,7 @@ impl Topologies {
         for host in wanted.iter().flat_map(|request| [&request.source, &request.target]).filter_map(Endpoint::host) {
             self.jobs.context.outbound.check(host)?;
         }
-        if definition.paused {
+        if definition.paused || self.jobs.context.directory.other_member_for(&topology_task(name)).is_some() {
             wanted.clear();
         }
         self.end_jobs(name, |request| !wanted.contains(request));
@@ -357,6 +383,24 @@ impl Topologies {
         let mut shown = definition.shown();
         shown["replications"] = edges.into();
         shown
+    }
+}
+
+/// The name by which a server of a cluster is chosen that runs a topology.
+pub(crate) fn topology_task(topology: &str) -> String {
+    format!("topology/{topology}")
+}
+
+/// Looks after the topologies of a cluster until the server stops.
+pub(crate) async fn tend_topologies(topologies: Arc<Topologies>, mut stopped: watch::Receiver<bool>) {
+    if !topologies.jobs.context.directory.is_in_cluster() {
+        return;
+    }
+    while timeout(TENDING_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        let tended = topologies.clone();
+        if let Err(failure) = blocking(move || tended.tend()).await {
+            tracing::warn!(target: "stemma::replicator", "topologies: {}", failure.reason());
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Method;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::app::ServerState;
+use crate::auth::Route;
 use crate::directory::Directory;
+use crate::error::Result;
 use crate::http::blocking;
 use crate::virtual_databases::{TEND_INTERVAL, VirtualDatabases};
 
@@ -44,7 +47,27 @@ pub(super) async fn tend_virtual_databases(databases: Arc<VirtualDatabases>, mut
     }
 }
 
-/// Reads the accounts again when another server of the cluster has changed them.
+/// Whether a request is about definitions that other servers of the cluster may just have changed.
+pub(super) fn concerns_definitions(route: &Route) -> bool {
+    let is_of_server = ["/_federation", "/_servers", "/_topology"].iter().any(|path| route.path.starts_with(path));
+    // The servers of a virtual database's shards.
+    is_of_server || route.method != Method::GET && matches!(route.path, "/{db}" | "/{db}/_shards")
+}
+
+/// Reads what other servers of the cluster have changed, and applies it.
+///
+/// # Errors
+/// 503 if the cluster does not answer.
+pub(super) async fn catch_up(state: &Arc<ServerState>) -> Result<()> {
+    let state = state.clone();
+    blocking(move || {
+        state.directory.refresh()?;
+        state.catch_up()
+    })
+    .await
+}
+
+/// Reads the accounts and definitions again when another server of the cluster has changed them.
 pub(super) async fn reload_changed(state: Arc<ServerState>) {
     let Some(mut changed) = state.directory.records_changed() else { return };
     let (state, mut stopped) = (Arc::downgrade(&state), state.stopping.clone());
@@ -54,7 +77,11 @@ pub(super) async fn reload_changed(state: Arc<ServerState>) {
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let Some(state) = state.upgrade() else { return };
-        if let Err(failure) = blocking(move || state.authenticator.newest(&state.directory).map(drop)).await {
+        let read = move || {
+            state.authenticator.newest(&state.directory)?;
+            state.catch_up()
+        };
+        if let Err(failure) = blocking(read).await {
             tracing::error!(target: "stemma::database", "reading records of the cluster: {}", failure.reason());
         }
     }

@@ -12,19 +12,21 @@ use hyper::body::{Body as HttpBody, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
-use crate::app::{PASSED_ON, ServerState, send_to_owner};
-use crate::auth::SERVER_SEAL;
+use crate::app::{PASSED_ON, PassedOn, QUIET_MAX, ServerState, send_to_owner};
+use crate::auth::{Route, SERVER_SEAL};
 use crate::directory::{Place, ServedDatabase};
+use crate::documents::REPLICATOR_DATABASE;
 use crate::error::{Failure, Result};
 use crate::http::{
-    Body, BodyTimeout, EndingBody, HttpResponse, PeerAddress, RequestBody, read_all, relayed_answer, relayed_body,
-    server_runtime,
+    Body, BodyTimeout, EndingBody, HttpResponse, Parameters, PeerAddress, RequestBody, read_all, relayed_answer,
+    relayed_body, server_runtime,
 };
+use crate::replicator::topology_task;
 
 /// A body up to this many bytes is kept until the request is answered: it can be sent to another server.
 const KEPT_BYTES_MAX: u64 = 1 << 20;
@@ -33,8 +35,6 @@ const KEPT_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The waits between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// How long an answer may stand still: feeds are quiet, and a server that ends closes its connections.
-const QUIET_MAX: Duration = Duration::from_secs(3600);
 
 /// Where a request goes on.
 pub(super) enum Passed {
@@ -58,22 +58,65 @@ pub(super) fn was_passed_on(state: &ServerState, parts: &mut Parts) -> Result<bo
     }
     let address: IpAddr = address.parse().map_err(|_| forged())?;
     parts.extensions.insert(PeerAddress(SocketAddr::new(address, 0)));
+    parts.extensions.insert(PassedOn);
     Ok(true)
 }
 
-/// Passes a request for the database `name` on if another server of the cluster owns it.
+/// What a request is about, by which the server of a cluster is found that answers it.
+pub(super) enum Subject {
+    Database {
+        name: String,
+        /// Whether the request creates it.
+        creates: bool,
+    },
+    /// What one server does for all, by its name.
+    Task(String),
+}
+
+impl Subject {
+    /// What a request is about; `None` if every server can answer it.
+    pub(super) fn of(route: &Route, parameters: &Parameters, method: &Method) -> Option<Self> {
+        if let Some(name) = parameters.get("db") {
+            let creates = route.path == "/{db}" && method == Method::PUT;
+            return Some(Subject::Database { name: name.to_owned(), creates });
+        }
+        if route.path.starts_with("/_scheduler/docs") {
+            return Some(Subject::Database { name: REPLICATOR_DATABASE.to_owned(), creates: false });
+        }
+        let topology = parameters.get("name").filter(|_| route.path.starts_with("/_topology/"));
+        topology.map(|name| Subject::Task(topology_task(name)))
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Subject::Database { name, .. } | Subject::Task(name) => name,
+        }
+    }
+
+    async fn place(&self, state: &ServerState, is_passed_on: bool) -> Result<Place> {
+        match self {
+            Subject::Database { name, creates } => state.directory.place(name, is_passed_on, *creates).await,
+            Subject::Task(name) => {
+                let other = state.directory.other_member_for(name).filter(|_| !is_passed_on);
+                Ok(other.map_or(Place::Here(None), Place::There))
+            }
+        }
+    }
+}
+
+/// Passes a request on if another server of the cluster has what it is about.
 ///
 /// # Errors
 /// 421 if it was passed on here by mistake; 503 if no server answers.
 pub(super) async fn pass_on(
     state: &Arc<ServerState>,
     parts: &mut Parts,
-    name: &str,
+    subject: &Subject,
     is_passed_on: bool,
-    creates: bool,
     body: RequestBody,
 ) -> Result<Passed> {
-    let mut owner = match state.directory.place(name, is_passed_on, creates).await {
+    let name = subject.name();
+    let mut owner = match subject.place(state, is_passed_on).await {
         Ok(Place::Here(served)) => return Ok(Passed::Here(served, body)),
         Ok(Place::There(owner)) if is_passed_on => return Err(misdirected(name, &owner)),
         // The server that has passed it on may reach the cluster; or the one that has passed on the request of which
@@ -108,7 +151,7 @@ pub(super) async fn pass_on(
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
         state.directory.forget_place(name);
-        owner = match state.directory.place(name, false, creates).await? {
+        owner = match subject.place(state, false).await? {
             Place::Here(served) => return Ok(Passed::Here(served, body.into_request_body())),
             Place::There(owner) => owner,
         };

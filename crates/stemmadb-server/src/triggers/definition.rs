@@ -86,7 +86,7 @@ impl TriggerDefinition {
             (Some(database), _) if database == served.name() => {
                 return refuse("`dead_letters` must be another database: its letters would be changes".to_owned());
             }
-            (Some(database), _) if !context.directory.contains(database) => {
+            (Some(database), _) if !context.directory.exists(database)? => {
                 return refuse(format!("there is no database {database:?} for dead letters: create it first"));
             }
             _ => {}

@@ -35,6 +35,7 @@ use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::outbound::OutboundClient;
 use crate::script::Scripts;
+use crate::servers::OtherServers;
 use crate::settings::SettingStore;
 pub(crate) use definition::TriggerDefinition;
 use runner::Runner;
@@ -50,6 +51,8 @@ pub(crate) struct TriggerContext {
     pub(crate) directory: Arc<Directory>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) outbound: Arc<OutboundClient>,
+    /// Of a cluster, which may have the databases of dead letters.
+    pub(crate) servers: Arc<OtherServers>,
     pub(crate) durability: stemmadb::Durability,
     pub(crate) limits: Limits,
     /// Permits for calls, over all triggers.
@@ -245,13 +248,15 @@ impl Triggers {
             if let Some(ended) = running.remove(&key) {
                 ended.stop();
             }
-            if !context.directory.contains(database) {
+            if !context.directory.exists(database)? {
                 context.directory.remove_record(RECORDS, &recorded)?;
                 continue;
             }
             let started =
                 record.deserialize_into::<TriggerDefinition>().map_err(Failure::from).and_then(|definition| {
-                    let served = runtime.block_on(context.directory.open_database(database))?;
+                    // Another server of the cluster may have it, and runs its triggers.
+                    let opened = runtime.block_on(context.directory.open_own_database(database))?;
+                    let Some(served) = opened else { return Ok(None) };
                     match definition.instance == served.instance_id() {
                         true => Running::start(context, served, name, &definition, runtime).map(Some),
                         // Another database has the name now.

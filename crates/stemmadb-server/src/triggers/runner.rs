@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use stemmadb::messages::TriggerError;
 use stemmadb::{Change, Document, Sequence, all_of, field};
+use stemmadb_client::AnyDatabase;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -180,10 +181,10 @@ impl Runner {
         *self.cancelled.borrow()
     }
 
-    fn open_dead_letters(&self) -> Result<Arc<ServedDatabase>> {
+    fn open_dead_letters(&self) -> Result<AnyDatabase> {
         let name = self.dead_letters.as_deref();
         let name = name.ok_or_else(|| Failure::bad_request("the trigger has no `dead_letters`"))?;
-        self.runtime.block_on(self.context.directory.open_database(name))
+        self.runtime.block_on(self.context.servers.database(name))
     }
 
     /// Stores a change that failed. A later failure of the same document replaces it, because a redelivery sends the
@@ -191,7 +192,7 @@ impl Runner {
     fn put_dead_letter(&self, change: &Change, attempt_count: u32, failure: &Failure) -> Result<()> {
         let letters = self.open_dead_letters()?;
         let id = format!("{}/{}/{}", self.served.name(), self.name, change.id);
-        letters.database().upsert(
+        letters.upsert(
             &id,
             &json!({
                 "type": "dead_letter",
@@ -214,7 +215,7 @@ impl Runner {
         let letters = self.open_dead_letters()?;
         let mut all = vec![field("trigger").eq(self.name.as_str()), field("database").eq(self.served.name())];
         all.extend(id.map(|id| field("document").eq(id)));
-        let found = letters.database().find(all_of(all)).limit(LETTERS_MAX).documents()?;
+        let found = letters.find(all_of(all)).limit(LETTERS_MAX).documents()?;
         let (mut redelivered, mut failed, mut last) = (0, 0, None);
         for letter in found {
             let document = letter.get("document")?;
@@ -227,7 +228,7 @@ impl Runner {
                 Ok(()) => {
                     redelivered += 1;
                     // If it failed again meanwhile, the newer letter stays.
-                    letters.database().delete(letter.id().as_str(), letter.revision()).ok();
+                    letters.delete(letter.id().as_str(), letter.revision()).ok();
                 }
                 Err(failure) => {
                     failed += 1;

@@ -61,7 +61,6 @@ fn wait_for(server: &TestServer, path: &str, is_expected: impl Fn(&serde_json::V
 
 #[test]
 fn continuous_backups_go_on_after_a_restart() {
-    needs_one_server!("continuous backups belong to one process");
     let directory = tempfile::tempdir().unwrap();
     let backups = directory.path().join("backups");
     let mut server = TestServer::with(|config| Config { backups: Some(backups.clone()), ..config });

@@ -424,6 +424,7 @@ fn single_server_process() {
 
 #[test]
 fn cve_2023_26268_contexts_of_one_name() {
+    needs_one_server!("the databases share a worker");
     let bounds = ScriptLimits { worker_count: 1, ..ScriptLimits::default() };
     let server = TestServer::with(|config| Config { script_limits: bounds, ..config });
     let design = json!({

@@ -40,7 +40,6 @@ fn three_members(server: &TestServer, other: &TestServer) {
 
 #[test]
 fn members_are_read_as_one() {
-    needs_one_server!("federations belong to one process");
     let (mut server, other) = (TestServer::new(), with_wire());
     three_members(&server, &other);
     // Design documents are no rows.
@@ -76,7 +75,6 @@ fn members_are_read_as_one() {
 
 #[test]
 fn common_documents_are_one() {
-    needs_one_server!("federations belong to one process");
     let server = TestServer::new();
     server.database("a", &numbered(0..4));
     server.database("b", &numbered(2..6));
@@ -97,7 +95,6 @@ fn common_documents_are_one() {
 
 #[test]
 fn changes_of_all_members_resume() {
-    needs_one_server!("federations belong to one process");
     let (server, other) = (TestServer::new(), with_wire());
     three_members(&server, &other);
     let (mut since, mut seen) = ("0".to_owned(), BTreeSet::new());
@@ -132,7 +129,6 @@ fn changes_of_all_members_resume() {
 
 #[test]
 fn failing_member_is_named_or_missing() {
-    needs_one_server!("federations belong to one process");
     let server = TestServer::new();
     server.database("a", &numbered(0..10));
     let members = json!([
@@ -169,7 +165,6 @@ fn failing_member_is_named_or_missing() {
 
 #[test]
 fn questions_need_rights_in_each_member() {
-    needs_one_server!("federations belong to one process");
     let server = TestServer::new();
     server.database("_users", &[]);
     for name in ["ada", "bob", "eve"] {
@@ -214,7 +209,6 @@ fn questions_need_rights_in_each_member() {
 
 #[test]
 fn definitions_are_kept_and_shown_without_credentials() {
-    needs_one_server!("federations belong to one process");
     let mut server = TestServer::new();
     let members = json!([
         {"name": "a", "database": "a"},

@@ -105,7 +105,6 @@ fn invalid_replications_are_rejected_with_a_reason() {
 
 #[test]
 fn continuous_replication_runs_until_cancelled() {
-    needs_one_server!("replication jobs belong to one process");
     let server = TestServer::new();
     server.database("a", &[]);
     server.database("b", &[]);
@@ -363,7 +362,6 @@ fn replicator_document_shows_the_outcome() {
 
 #[test]
 fn failed_replication_retries_with_backoff() {
-    needs_one_server!("replication jobs belong to one process");
     let gone = TestServer::new();
     let address = gone.address();
     let url = gone.url("db");
@@ -424,7 +422,6 @@ fn large_batches_are_split() {
 /// paused for ten minutes after the eleventh failure. Found by partitioning three servers repeatedly.
 #[test]
 fn success_resets_the_retry_delay() {
-    needs_one_server!("replication jobs belong to one process");
     let gone = TestServer::new();
     let (address, url) = (gone.address(), gone.url("db"));
     drop(gone);
@@ -528,7 +525,6 @@ fn replication_states_are_kept() {
 
 #[test]
 fn replication_responses_describe_the_session() {
-    needs_one_server!("replication jobs belong to one process");
     let server = TestServer::new();
     server.database("db", &[json!({"_id": "a"})]);
     let body = json!({"source": "db", "target": "copy", "create_target": true});

@@ -54,7 +54,6 @@ impl Servers {
 
 #[test]
 fn answers_equal_those_of_one_database() {
-    needs_one_server!("other servers by name are known to one process");
     let mut servers = Servers::start();
     create(&servers.home, "/v?shards=5&servers=here,b,c");
     assert_eq!(servers.placed(), ["here", "b", "c", "here", "b"]);
@@ -102,7 +101,6 @@ fn answers_equal_those_of_one_database() {
 
 #[test]
 fn documents_are_read_and_written_on_their_servers() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     let home = &servers.home;
@@ -152,7 +150,6 @@ fn documents_are_read_and_written_on_their_servers() {
 
 #[test]
 fn transactions_are_within_one_bucket() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c&prefix=:");
     check_transactions(&servers.home, &["here", "b", "c"].map(|server| servers.id_on(server)));
@@ -160,7 +157,6 @@ fn transactions_are_within_one_bucket() {
 
 #[test]
 fn feeds_report_changes_of_all_servers() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     let home = &servers.home;
@@ -199,7 +195,6 @@ fn feeds_report_changes_of_all_servers() {
 
 #[test]
 fn shards_move_between_servers_while_clients_write() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=2&servers=here,b");
     let home = &servers.home;
@@ -264,7 +259,6 @@ fn caught_up(home: &TestServer) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn replicas_take_the_places_of_shards() {
-    needs_one_server!("other servers by name are known to one process");
     let mut servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c&replicas=1");
     write_twins(&servers.home);
@@ -315,7 +309,6 @@ fn replicas_take_the_places_of_shards() {
 
 #[test]
 fn another_server_takes_over_when_the_first_one_is_lost() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c&replicas=1");
     write_twins(&servers.home);
@@ -364,7 +357,6 @@ fn another_server_takes_over_when_the_first_one_is_lost() {
 
 #[test]
 fn server_that_does_not_answer_is_named() {
-    needs_one_server!("other servers by name are known to one process");
     let Servers { home, b, c } = Servers::start();
     let servers = Servers { home, b, c };
     create(&servers.home, "/v?shards=3&servers=here,b,c");
@@ -387,7 +379,6 @@ fn server_that_does_not_answer_is_named() {
 
 #[test]
 fn servers_are_kept_and_checked() {
-    needs_one_server!("other servers by name are known to one process");
     let mut servers = Servers::start();
     servers.home.restart();
     let home = &servers.home;

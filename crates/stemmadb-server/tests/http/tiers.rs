@@ -35,7 +35,6 @@ fn count(server: &TestServer) -> Value {
 
 #[test]
 fn documents_move_and_return() {
-    needs_one_server!("tiers belong to one process, which owns their databases");
     for stub in [false, true] {
         let mut policy = dated();
         if stub {
@@ -94,7 +93,6 @@ fn documents_move_and_return() {
 
 #[test]
 fn tiers_go_on_after_a_restart() {
-    needs_one_server!("tiers belong to one process, which owns their databases");
     let mut server = tiered(&dated());
     assert_eq!(server.post("/orders/_tiers", &json!({"run": true})).status, 200);
     server.restart();
@@ -117,7 +115,6 @@ fn tiers_go_on_after_a_restart() {
 
 #[test]
 fn malformed_tiers_are_refused_with_a_reason() {
-    needs_one_server!("tiers belong to one process, which owns their databases");
     let server = tiered(&json!({}));
     server.database("other", &[json!({"_id": "x"})]);
     server.database("empty", &[]);

@@ -31,7 +31,6 @@ fn are_all(server: &TestServer, name: &str, state: &str) -> bool {
 
 #[test]
 fn three_servers_in_a_group_converge_with_conflicts() {
-    needs_one_server!("topologies belong to one process");
     let (mut hub, one, two) = (TestServer::new(), TestServer::new(), TestServer::new());
     for (server, n) in [(&hub, 0), (&one, 1), (&two, 2)] {
         server.database("db", &[json!({"_id": "same", "n": n}), json!({"_id": format!("own-{n}")})]);
@@ -81,7 +80,6 @@ fn three_servers_in_a_group_converge_with_conflicts() {
 
 #[test]
 fn changed_topology_keeps_what_it_shares() {
-    needs_one_server!("topologies belong to one process");
     let server = TestServer::new();
     server.database("a", &[json!({"_id": "x", "kind": "novel"}), json!({"_id": "y", "kind": "essay"})]);
     let node = |name: &str| json!({"name": name, "database": name});
@@ -116,7 +114,6 @@ fn changed_topology_keeps_what_it_shares() {
 
 #[test]
 fn unreachable_node_is_named_and_others_go_on() {
-    needs_one_server!("topologies belong to one process");
     let server = TestServer::new();
     server.database("a", &[json!({"_id": "x"})]);
     let nodes = json!([

@@ -99,7 +99,6 @@ fn shards_are_backed_up_and_restored_together() {
 
 #[test]
 fn shards_of_other_servers_are_backed_up_and_restored() {
-    needs_one_server!("other servers by name are known to one process");
     let directory = tempfile::tempdir().unwrap();
     let servers = Servers::start_with(|| with_backups(&tempfile::tempdir_in(directory.path()).unwrap().keep()));
     check_backups(&servers.home, "shards=3&servers=here,b,c", &json!({"split": "shard-1", "server": "b"}));

@@ -98,7 +98,6 @@ fn partitions_are_in_one_shard() {
 
 #[test]
 fn partitions_are_on_one_server() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     check_partitions(&servers.home, "shards=4&servers=here,b,c", &[json!({"merge": "shard-2", "server": "c"})]);
 }

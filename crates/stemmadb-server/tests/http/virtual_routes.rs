@@ -73,7 +73,6 @@ fn documents_are_copied_between_shards() {
 
 #[test]
 fn documents_are_copied_between_servers() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     check_copies(&servers.home, &["here", "b", "c"].map(|server| servers.id_on(server)));
@@ -161,7 +160,6 @@ fn indexes_are_those_of_all_shards() {
 
 #[test]
 fn indexes_are_those_of_all_servers() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     write_twins(&servers.home);
@@ -262,7 +260,6 @@ fn functions_render_documents_of_all_shards() {
 
 #[test]
 fn functions_render_documents_of_all_servers() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=4&servers=here,b,c");
     write_twins(&servers.home);
@@ -410,7 +407,6 @@ fn access_rules_hold_in_all_shards() {
 
 #[test]
 fn access_rules_hold_on_all_servers() {
-    needs_one_server!("other servers by name are known to one process");
     let mut servers = Servers::start();
     with_rule(&servers.home, "shards=4&servers=here,b,c");
     compare_restricted(&servers.home);
@@ -566,7 +562,6 @@ fn the_past_of_all_shards_is_read_at_a_time() {
 
 #[test]
 fn the_past_of_all_servers_is_read_at_a_time() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     check_past(&servers.home);

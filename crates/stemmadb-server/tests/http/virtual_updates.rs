@@ -131,7 +131,6 @@ fn documents_of_all_shards_are_updated() {
 
 #[test]
 fn documents_of_all_servers_are_updated() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=4&servers=here,b,c");
     write_twins(&servers.home);

@@ -180,7 +180,6 @@ fn compare_states(server: &TestServer) {
 /// Views of a virtual database whose shards are on several servers.
 #[test]
 fn results_of_views_on_several_servers_equal_those_of_one_database() {
-    needs_one_server!("other servers by name are known to one process");
     let servers = Servers::start();
     let server = &servers.home;
     create(server, "/v?shards=4&servers=here,b,c");

@@ -24,7 +24,6 @@ fn servers() -> (TestServer, TestServer) {
 
 #[test]
 fn writes_wait_for_targets_that_have_them() {
-    needs_one_server!("topologies belong to one process");
     let (hub, far) = servers();
     let written = hub.put("/db/a?wait_for=near,far&wait_timeout=60000", &json!({"n": 1}));
     assert_eq!(
@@ -46,7 +45,6 @@ fn writes_wait_for_targets_that_have_them() {
 
 #[test]
 fn late_targets_are_named_and_the_write_stays() {
-    needs_one_server!("topologies belong to one process");
     let (hub, _far) = servers();
     let begun = Instant::now();
     let written = hub.put("/db/a?wait_for=near,gone&wait_timeout=3000", &json!({"n": 1}));
@@ -65,7 +63,6 @@ fn late_targets_are_named_and_the_write_stays() {
 
 #[test]
 fn unknown_targets_are_refused_before_the_write() {
-    needs_one_server!("topologies belong to one process");
     let (hub, _far) = servers();
     for (wait_for, reason) in
         [("moon", "near"), ("4", "3 replications"), ("0", "a number of targets"), ("near,,far", "their names")]
