@@ -161,10 +161,33 @@ pub(crate) struct DefinedFederation {
     opened: Mutex<HashMap<Option<String>, OpenedFederation>>,
 }
 
+/// A database on this server, or the id of one on another server of its cluster.
+enum KnownLocal {
+    Here(Weak<ServedDatabase>),
+    There(String),
+}
+
+impl KnownLocal {
+    fn of(local: &Reached) -> Self {
+        match local {
+            Reached::Here(served) => KnownLocal::Here(Arc::downgrade(served)),
+            Reached::There(_, instance) => KnownLocal::There(instance.clone()),
+        }
+    }
+
+    fn is(&self, local: &Reached) -> bool {
+        match (self, local) {
+            (KnownLocal::Here(known), Reached::Here(served)) => std::ptr::eq(known.as_ptr(), Arc::as_ptr(served)),
+            (KnownLocal::There(known), Reached::There(_, instance)) => known == instance,
+            _ => false,
+        }
+    }
+}
+
 /// A federation whose members may have common documents, with the databases that it reads on this server, or in its
 /// cluster: those are not held.
 struct OpenedFederation {
-    locals: Vec<(String, Option<Weak<ServedDatabase>>)>,
+    locals: Vec<(String, KnownLocal)>,
     federation: Federation,
 }
 
@@ -203,13 +226,11 @@ impl DefinedFederation {
         let mut opened = self.opened.lock();
         let is_same = |known: &OpenedFederation| {
             known.locals.len() == locals.len()
-                && known.locals.iter().zip(locals).all(|((name, known), (wanted, current))| {
-                    let is_same = match (known, current) {
-                        (Some(known), Reached::Here(current)) => std::ptr::eq(known.as_ptr(), Arc::as_ptr(current)),
-                        (known, current) => known.is_none() && matches!(current, Reached::There(_)),
-                    };
-                    name == wanted && is_same
-                })
+                && known
+                    .locals
+                    .iter()
+                    .zip(locals)
+                    .all(|((name, known), (wanted, local))| name == wanted && known.is(local))
         };
         let key = tag.map(str::to_owned);
         if let Some(known) = opened.get(&key).filter(|known| is_same(known)) {
@@ -220,7 +241,7 @@ impl DefinedFederation {
             let local = locals.iter().find(|(name, _)| *name == member.name);
             let database = match local {
                 Some((_, Reached::Here(served))) => AnyDatabase::from(served.database().clone()),
-                Some((_, Reached::There(database))) => AnyDatabase::from(database.clone()),
+                Some((_, Reached::There(database, _))) => AnyDatabase::from(database.clone()),
                 None if member.is_remote() => self.connect(member)?,
                 None => continue,
             };
@@ -230,11 +251,7 @@ impl DefinedFederation {
         // A kept federation holds its databases in memory, which is only worth it for what it knows about documents.
         opened.remove(&key);
         if !self.definition.disjoint {
-            let known = |local: &Reached| match local {
-                Reached::Here(served) => Some(Arc::downgrade(served)),
-                Reached::There(_) => None,
-            };
-            let locals = locals.iter().map(|(name, local)| (name.clone(), known(local))).collect();
+            let locals = locals.iter().map(|(name, local)| (name.clone(), KnownLocal::of(local))).collect();
             opened.insert(key, OpenedFederation { locals, federation: federation.clone() });
         }
         Ok(federation)

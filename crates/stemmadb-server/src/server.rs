@@ -66,12 +66,13 @@ use crate::triggers::{TriggerContext, Triggers, tend_triggers};
 use crate::virtual_databases::VirtualDatabases;
 use crate::wire::WireServer;
 use background::{
-    catch_up, concerns_definitions, divide_memory, keep_blocking_thread, reload_changed, tend_virtual_databases,
+    announce, catch_up, concerns_definitions, divide_memory, keep_blocking_thread, reload_changed,
+    tend_virtual_databases,
 };
 pub use builder::ServerBuilder;
 use event_loops::{EventLoops, adopt};
 pub use mounted::{MountedService, ResponseBody};
-use passed_on::{Passed, Subject, no_longer_owned, of_handler, pass_on, was_passed_on};
+use passed_on::{Passed, database_of, no_longer_owned, of_handler, pass_on, was_passed_on};
 use polled::PolledStream;
 use virtual_parts::{document_of, enter_virtual, part_of};
 
@@ -616,11 +617,12 @@ async fn handle_once(
     let route = &endpoint.route;
     record.route = route.path;
     record.is_streamed = endpoint.is_streamed();
-    let mut served_here = None;
+    let (mut served_here, mut announced) = (None, None);
     if state.directory.is_in_cluster() {
         // What few requests wait for has memory of its own, so that others need less.
-        if let Some(subject) = Subject::of(route, &parameters, &parts.method) {
-            let passed = Box::pin(pass_on(&state, &mut parts, &subject, is_passed_on, body));
+        if let Some(name) = database_of(route, &parameters) {
+            let creates = route.path == "/{db}" && parts.method == Method::PUT;
+            let passed = Box::pin(pass_on(&state, &mut parts, name, is_passed_on, creates, body));
             (served_here, body) = match passed.await? {
                 Passed::Here(served, body) => (served, body),
                 Passed::Answered(answer) => return Ok(answer),
@@ -628,6 +630,8 @@ async fn handle_once(
         }
         if concerns_definitions(route) {
             Box::pin(catch_up(&state)).await?;
+            let changes = !parts.method.is_safe() && !route.only_reads() && parameters.get("db").is_none();
+            announced = changes.then(|| (state.clone(), parts.clone()));
         }
     }
     // A request to log in or out may carry an old session, which must not affect it.
@@ -707,6 +711,9 @@ async fn handle_once(
         false => handler.await,
     };
     let answer = answer.map_err(|failure| of_handler(failure, may_be_repeated))?;
+    if let Some((state, parts)) = announced {
+        Box::pin(announce(&state, &parts)).await;
+    }
     if served_here.is_some_and(|served| !served.is_owned()) {
         return Err(no_longer_owned(is_passed_on && route.only_reads()));
     }

@@ -209,7 +209,8 @@ impl OtherServer {
 /// A database of this server or, in a cluster, of another one.
 pub(crate) enum Reached {
     Here(Arc<ServedDatabase>),
-    There(RemoteDatabase),
+    /// With the id that distinguishes it from others that had or have its name.
+    There(RemoteDatabase, String),
 }
 
 /// The servers that this one knows.
@@ -281,7 +282,7 @@ impl OtherServers {
     pub(crate) async fn database(&self, name: &str) -> Result<AnyDatabase> {
         Ok(match self.reach(name).await? {
             Reached::Here(served) => AnyDatabase::from(served.database().clone()),
-            Reached::There(database) => AnyDatabase::from(database),
+            Reached::There(database, _) => AnyDatabase::from(database),
         })
     }
 
@@ -292,7 +293,7 @@ impl OtherServers {
     pub(crate) async fn reach(&self, name: &str) -> Result<Reached> {
         match (self.directory.open_own_database(name).await?, &self.cluster) {
             (Some(served), _) => Ok(Reached::Here(served)),
-            (None, Some(cluster)) => Ok(Reached::There(cluster.database(name))),
+            (None, Some(cluster)) => Ok(Reached::There(cluster.database(name), self.directory.instance_id(name)?)),
             (None, None) => Err(Failure::no_database()),
         }
     }

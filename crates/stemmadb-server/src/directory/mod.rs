@@ -273,6 +273,14 @@ impl Directory {
         self.slots.read().get(name).cloned().ok_or_else(Failure::no_database)
     }
 
+    /// The id that distinguishes the database `name` from others that had or have its name.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) fn instance_id(&self, name: &str) -> Result<String> {
+        Ok(self.slot(name)?.entry.instance_id.clone())
+    }
+
     /// Returns the `_security` of the database `name`.
     ///
     /// # Errors

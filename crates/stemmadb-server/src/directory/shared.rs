@@ -207,7 +207,7 @@ impl Directory {
         Ok(self.contains(name))
     }
 
-    /// The server of the cluster that should do what has a name, such as a topology; none if that is this one.
+    /// The server of the cluster that should do what has a name; none if that is this one.
     pub(crate) fn other_member_for(&self, task: &str) -> Option<String> {
         self.cluster.as_ref()?.preferred_other(task, &[])
     }
@@ -291,15 +291,32 @@ impl Directory {
     /// # Errors
     /// 404 if there is none; 503 if the cluster does not answer.
     pub(crate) async fn open_own_database(self: &Arc<Self>, name: &str) -> Result<Option<Arc<ServedDatabase>>> {
-        if self.slot(name).is_ok_and(|slot| self.preferred_other(&slot.entry).is_none()) {
-            // Its former owner may have given it up.
-            self.forget_place(name);
-        }
-        match self.place(name, false, false).await? {
+        match self.current_place(name).await? {
             Place::Here(Some(served)) => Ok(Some(served)),
             Place::Here(None) => self.open_database(name).await.map(Some),
             Place::There(_) => Ok(None),
         }
+    }
+
+    /// The server of the cluster that does what concerns the database `name`, even if there is none; none if that is
+    /// this one.
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer.
+    pub(crate) async fn other_owner(self: &Arc<Self>, name: &str) -> Result<Option<String>> {
+        Ok(match self.current_place(name).await? {
+            Place::Here(Some(_)) => None,
+            Place::Here(None) => self.other_member_for(name),
+            Place::There(owner) => Some(owner),
+        })
+    }
+
+    /// As [`Directory::place`], but a former owner may have given it up to this server.
+    async fn current_place(self: &Arc<Self>, name: &str) -> Result<Place> {
+        if self.slot(name).is_ok_and(|slot| self.preferred_other(&slot.entry).is_none()) {
+            self.forget_place(name);
+        }
+        self.place(name, false, false).await
     }
 
     /// Forgets where the database `name` is: its owner did not answer, or is no longer the owner.

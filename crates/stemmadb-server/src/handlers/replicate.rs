@@ -39,7 +39,7 @@ pub(crate) async fn replicate(mut call: Call) -> Result<HttpResponse> {
     let request = ReplicationRequest::parse(&body)?;
     // Equal requests share a job, whichever server of a cluster they are sent to.
     if parts.extensions.get::<PassedOn>().is_none()
-        && let Some(other) = state.directory.other_member_for(&format!("replication/{}", request.id()))
+        && let Some(other) = jobs.other_runner(&request).await?
     {
         return answer_of(state, parts, &other, &body).await;
     }

@@ -290,6 +290,23 @@ impl Jobs {
         Ok(job)
     }
 
+    /// The server of the cluster that should run a replication: the one that has its source or else its target; none
+    /// if that is this one.
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer.
+    pub(crate) async fn other_runner(&self, request: &ReplicationRequest) -> Result<Option<String>> {
+        let directory = &self.context.directory;
+        let local = [&request.source, &request.target].into_iter().find_map(|side| match side {
+            Endpoint::Local(name) => Some(name),
+            Endpoint::Remote { .. } => None,
+        });
+        match local {
+            Some(name) => directory.other_owner(name).await,
+            None => Ok(directory.other_member_for(&request.id())),
+        }
+    }
+
     /// Cancels a job. Returns whether it existed.
     pub(crate) fn cancel(&self, id: &str) -> bool {
         let job = self.by_id.lock().remove(id);

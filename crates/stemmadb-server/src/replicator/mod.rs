@@ -39,7 +39,7 @@ pub(crate) use follow::follow;
 pub(crate) use jobs::{JOB_THREADS_MAX, Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
 use request::Endpoint;
 pub(crate) use request::ReplicationRequest;
-pub(crate) use topologies::{Topologies, TopologyDefinition, tend_topologies, topology_task};
+pub(crate) use topologies::{Topologies, TopologyDefinition, tend_topologies};
 
 /// The timeout for a response of another server that makes no progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);

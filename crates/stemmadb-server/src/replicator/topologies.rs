@@ -22,7 +22,7 @@ use super::request::{Endpoint, ReplicationRequest};
 use crate::directory::{KnownRecords, check_plain_name};
 use crate::documents::format_rfc3339;
 use crate::error::{Failure, Result};
-use crate::http::blocking;
+use crate::http::{blocking, server_runtime};
 use crate::settings::SettingStore;
 
 /// The kind of the directory's records of topologies.
@@ -211,14 +211,14 @@ impl TopologyDefinition {
     }
 }
 
-/// The topologies of a server. In a cluster, each server runs those for which it is the member.
+/// The topologies of a server. In a cluster, each server runs the replications of the databases that it owns.
 pub(crate) struct Topologies {
     jobs: Arc<Jobs>,
     records: KnownRecords,
     by_name: Mutex<BTreeMap<String, TopologyDefinition>>,
 }
 
-/// How often a server of a cluster looks which topologies it should run.
+/// How often a server of a cluster looks which replications it should run.
 const TENDING_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Topologies {
@@ -318,12 +318,10 @@ impl Topologies {
         self.replace(&mut by_name, name, definition)
     }
 
-    /// The topologies that this server runs with their states, by name, without credentials.
+    /// All topologies with their states, by name, without credentials.
     pub(crate) fn list(&self) -> BTreeMap<String, Json> {
         let by_name = self.by_name.lock();
-        let is_own = |name: &str| self.jobs.context.directory.other_member_for(&topology_task(name)).is_none();
-        let own = by_name.iter().filter(|(name, _)| is_own(name));
-        own.map(|(name, definition)| (name.clone(), self.state(name, definition))).collect()
+        by_name.iter().map(|(name, definition)| (name.clone(), self.state(name, definition))).collect()
     }
 
     /// The definition and state of one topology, without credentials.
@@ -348,8 +346,17 @@ impl Topologies {
         for host in wanted.iter().flat_map(|request| [&request.source, &request.target]).filter_map(Endpoint::host) {
             self.jobs.context.outbound.check(host)?;
         }
-        if definition.paused || self.jobs.context.directory.other_member_for(&topology_task(name)).is_some() {
+        if definition.paused {
             wanted.clear();
+        }
+        if self.jobs.context.directory.is_in_cluster() {
+            let mut own = Vec::with_capacity(wanted.len());
+            for request in wanted {
+                if server_runtime().block_on(self.jobs.other_runner(&request))?.is_none() {
+                    own.push(request);
+                }
+            }
+            wanted = own;
         }
         self.end_jobs(name, |request| !wanted.contains(request));
         let owner = JobOwner::Topology(name.to_owned());
@@ -384,11 +391,6 @@ impl Topologies {
         shown["replications"] = edges.into();
         shown
     }
-}
-
-/// The name by which a server of a cluster is chosen that runs a topology.
-pub(crate) fn topology_task(topology: &str) -> String {
-    format!("topology/{topology}")
 }
 
 /// Looks after the topologies of a cluster until the server stops.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
+use hyper::http::request::Parts;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::app::ServerState;
+use crate::app::{ServerState, ask_others};
 use crate::auth::Route;
 use crate::directory::Directory;
 use crate::error::Result;
@@ -47,9 +48,10 @@ pub(super) async fn tend_virtual_databases(databases: Arc<VirtualDatabases>, mut
     }
 }
 
-/// Whether a request is about definitions that other servers of the cluster may just have changed.
+/// Whether a request is about definitions or accounts that other servers of the cluster may just have changed.
 pub(super) fn concerns_definitions(route: &Route) -> bool {
-    let is_of_server = ["/_federation", "/_servers", "/_topology"].iter().any(|path| route.path.starts_with(path));
+    let paths = ["/_federation", "/_roles", "/_servers", "/_tokens", "/_topology"];
+    let is_of_server = paths.iter().any(|path| route.path.starts_with(path));
     // The servers of a virtual database's shards.
     is_of_server || route.method != Method::GET && matches!(route.path, "/{db}" | "/{db}/_shards")
 }
@@ -61,10 +63,16 @@ pub(super) fn concerns_definitions(route: &Route) -> bool {
 pub(super) async fn catch_up(state: &Arc<ServerState>) -> Result<()> {
     let state = state.clone();
     blocking(move || {
-        state.directory.refresh()?;
+        state.authenticator.newest(&state.directory)?;
         state.catch_up()
     })
     .await
+}
+
+/// Lets the other servers of the cluster read what a request has changed, before it is answered. Those that don't
+/// answer read it within a second.
+pub(super) async fn announce(state: &Arc<ServerState>, parts: &Parts) {
+    ask_others(state, parts, "/_servers").await;
 }
 
 /// Reads the accounts and definitions again when another server of the cluster has changed them.
@@ -77,11 +85,7 @@ pub(super) async fn reload_changed(state: Arc<ServerState>) {
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let Some(state) = state.upgrade() else { return };
-        let read = move || {
-            state.authenticator.newest(&state.directory)?;
-            state.catch_up()
-        };
-        if let Err(failure) = blocking(read).await {
+        if let Err(failure) = catch_up(&state).await {
             tracing::error!(target: "stemma::database", "reading records of the cluster: {}", failure.reason());
         }
     }

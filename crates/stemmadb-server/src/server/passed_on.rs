@@ -12,7 +12,7 @@ use hyper::body::{Body as HttpBody, Incoming};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use subtle::ConstantTimeEq;
 use tokio::time::sleep;
@@ -26,7 +26,6 @@ use crate::http::{
     Body, BodyTimeout, EndingBody, HttpResponse, Parameters, PeerAddress, RequestBody, read_all, relayed_answer,
     relayed_body, server_runtime,
 };
-use crate::replicator::topology_task;
 
 /// A body up to this many bytes is kept until the request is answered: it can be sent to another server.
 const KEPT_BYTES_MAX: u64 = 1 << 20;
@@ -62,61 +61,26 @@ pub(super) fn was_passed_on(state: &ServerState, parts: &mut Parts) -> Result<bo
     Ok(true)
 }
 
-/// What a request is about, by which the server of a cluster is found that answers it.
-pub(super) enum Subject {
-    Database {
-        name: String,
-        /// Whether the request creates it.
-        creates: bool,
-    },
-    /// What one server does for all, by its name.
-    Task(String),
+/// The database whose owner answers a request in a cluster; none if every server does.
+pub(super) fn database_of<'a>(route: &Route, parameters: &'a Parameters) -> Option<&'a str> {
+    // Replications that documents ask for run on the server that has the documents.
+    let of_replicator = route.path.starts_with("/_scheduler/docs").then_some(REPLICATOR_DATABASE);
+    parameters.get("db").or(of_replicator)
 }
 
-impl Subject {
-    /// What a request is about; `None` if every server can answer it.
-    pub(super) fn of(route: &Route, parameters: &Parameters, method: &Method) -> Option<Self> {
-        if let Some(name) = parameters.get("db") {
-            let creates = route.path == "/{db}" && method == Method::PUT;
-            return Some(Subject::Database { name: name.to_owned(), creates });
-        }
-        if route.path.starts_with("/_scheduler/docs") {
-            return Some(Subject::Database { name: REPLICATOR_DATABASE.to_owned(), creates: false });
-        }
-        let topology = parameters.get("name").filter(|_| route.path.starts_with("/_topology/"));
-        topology.map(|name| Subject::Task(topology_task(name)))
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Subject::Database { name, .. } | Subject::Task(name) => name,
-        }
-    }
-
-    async fn place(&self, state: &ServerState, is_passed_on: bool) -> Result<Place> {
-        match self {
-            Subject::Database { name, creates } => state.directory.place(name, is_passed_on, *creates).await,
-            Subject::Task(name) => {
-                let other = state.directory.other_member_for(name).filter(|_| !is_passed_on);
-                Ok(other.map_or(Place::Here(None), Place::There))
-            }
-        }
-    }
-}
-
-/// Passes a request on if another server of the cluster has what it is about.
+/// Passes a request for the database `name` on if another server of the cluster owns it.
 ///
 /// # Errors
 /// 421 if it was passed on here by mistake; 503 if no server answers.
 pub(super) async fn pass_on(
     state: &Arc<ServerState>,
     parts: &mut Parts,
-    subject: &Subject,
+    name: &str,
     is_passed_on: bool,
+    creates: bool,
     body: RequestBody,
 ) -> Result<Passed> {
-    let name = subject.name();
-    let mut owner = match subject.place(state, is_passed_on).await {
+    let mut owner = match state.directory.place(name, is_passed_on, creates).await {
         Ok(Place::Here(served)) => return Ok(Passed::Here(served, body)),
         Ok(Place::There(owner)) if is_passed_on => return Err(misdirected(name, &owner)),
         // The server that has passed it on may reach the cluster; or the one that has passed on the request of which
@@ -151,7 +115,7 @@ pub(super) async fn pass_on(
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
         state.directory.forget_place(name);
-        owner = match subject.place(state, false).await? {
+        owner = match state.directory.place(name, false, creates).await? {
             Place::Here(served) => return Ok(Passed::Here(served, body.into_request_body())),
             Place::There(owner) => owner,
         };

@@ -295,14 +295,21 @@ impl VirtualRecord {
     fn designs(&self) -> Result<Option<(Vec<Value>, bool)>> {
         let stored = self.read(DESIGNS)?;
         Ok(stored.map(|stored| {
-            let designs = stored.get("designs").and_then(Value::as_array).unwrap_or_default().to_vec();
-            (designs, stored.get("are_changed") != Some(&Value::Bool(false)))
+            let text = stored.get("designs").and_then(Value::as_str);
+            let designs = text.and_then(|text| Value::parse(text.as_bytes()).ok());
+            match designs {
+                Some(Value::Array(designs)) => (designs, stored.get("are_changed") != Some(&Value::Bool(false))),
+                // They are read from the shards.
+                _ => (Vec::new(), true),
+            }
         }))
     }
 
     /// Blocks until that is flushed.
     fn set_designs(&self, designs: &[Value], are_changed: bool) -> Result<()> {
-        self.put(DESIGNS, &json!({"designs": designs, "are_changed": are_changed}))
+        // As text, because a record does not keep the order of members, such as that of an index's fields.
+        let text = Value::Array(designs.to_vec()).to_json();
+        self.put(DESIGNS, &json!({"designs": text, "are_changed": are_changed}))
     }
 
     fn set_designs_changed(&self) -> Result<()> {

@@ -75,7 +75,7 @@ fn continuous_backups_go_on_after_a_restart() {
     server.put("/library/solaris", &json!({}));
     let info = wait_for(&server, "/library", |info| is_shipped(2)(info) && info["backup"]["check"]["sequence"] == 2);
     assert_eq!((&info["backup"]["running"], &info["backup"]["check"]["ok"]), (&json!(true), &json!(true)), "{info}");
-    let metrics = server.get("/_metrics").text;
+    let metrics = server.metrics();
     assert!(metrics.contains("stemma_backup_lag_sequences{database=\"library\"} 0\n"), "{metrics}");
     assert!(metrics.contains("stemma_backup_running{database=\"library\"} 1\n"), "{metrics}");
     // What was written last is shipped when the server stops.
@@ -91,7 +91,7 @@ fn continuous_backups_go_on_after_a_restart() {
     server.put("/library/more", &json!({}));
     let info = wait_for(&server, "/library", |info| info["backup"]["running"] == false);
     assert!(info["backup"]["error"].as_str().unwrap().contains("another writer"), "{info}");
-    assert!(server.get("/_metrics").text.contains("stemma_backup_running{database=\"library\"} 0\n"));
+    assert!(server.metrics().contains("stemma_backup_running{database=\"library\"} 0\n"));
 
     assert_eq!(server.post("/library/_backup", &follow).status, 202);
     wait_for(&server, "/library", is_shipped(5));
@@ -124,7 +124,7 @@ fn target_that_fails_is_reported() {
     server.put("/library/solaris", &json!({}));
     let info = wait_for(&server, "/library", |info| info["backup"]["failures"].as_u64() >= Some(2));
     assert!(info["backup"]["lag_seconds"].as_f64().unwrap() > 0.0 && info["backup"]["lag_sequences"] == 1, "{info}");
-    let metrics = server.get("/_metrics").text;
+    let metrics = server.metrics();
     assert!(!metrics.contains("stemma_backup_failures{database=\"library\"} 0\n"), "{metrics}");
     assert!(metrics.contains("stemma_backup_check_failed{database=\"library\"} 1\n"), "{metrics}");
 }

@@ -134,6 +134,27 @@ impl TestServer {
         self.server = Some(self.runtime.block_on(builder.start()).unwrap());
     }
 
+    /// The metrics of all servers.
+    pub(crate) fn metrics(&self) -> String {
+        (0..=self.others.len()).map(|_| self.get("/_metrics").text).collect()
+    }
+
+    /// Repeats a request until all servers answer it with this status: those of a cluster know changed accounts within
+    /// a second.
+    pub(crate) fn until_status(&self, status: u16, ask: impl Fn() -> Response) -> Response {
+        let begun = Instant::now();
+        loop {
+            let answers: Vec<_> = (0..=self.others.len()).map(|_| ask()).collect();
+            let wrong = answers.iter().find(|answer| answer.status != status);
+            let is_late = self.others.is_empty() || begun.elapsed() > Duration::from_secs(60);
+            match wrong {
+                None => return answers.into_iter().next().unwrap(),
+                Some(wrong) => assert!(!is_late, "{wrong:?} instead of {status}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// The directory of the databases.
     pub(crate) fn directory(&self) -> &Path {
         &self.config.directory

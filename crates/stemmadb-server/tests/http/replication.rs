@@ -121,7 +121,7 @@ fn continuous_replication_runs_until_cancelled() {
     let pending = || server.get("/_scheduler/jobs").json()["jobs"][0]["info"]["changes_pending"].clone();
     until("nothing is pending", || pending() == 0);
     let line = format!("stemma_replication_changes_pending{{job={}}} 0\n", jobs["jobs"][0]["id"]);
-    assert!(server.get("/_node/_local/_prometheus").text.contains(&line), "{line}");
+    assert!(server.metrics().contains(&line), "{line}");
     let cancelled =
         server.post("/_replicate", &json!({"source": "a", "target": "b", "continuous": true, "cancel": true}));
     assert_eq!(cancelled.status, 200, "{cancelled:?}");
@@ -362,6 +362,7 @@ fn replicator_document_shows_the_outcome() {
 
 #[test]
 fn failed_replication_retries_with_backoff() {
+    needs_one_server!("the servers of the tests' clusters choose their addresses");
     let gone = TestServer::new();
     let address = gone.address();
     let url = gone.url("db");
@@ -422,6 +423,7 @@ fn large_batches_are_split() {
 /// paused for ten minutes after the eleventh failure. Found by partitioning three servers repeatedly.
 #[test]
 fn success_resets_the_retry_delay() {
+    needs_one_server!("the servers of the tests' clusters choose their addresses");
     let gone = TestServer::new();
     let (address, url) = (gone.address(), gone.url("db"));
     drop(gone);

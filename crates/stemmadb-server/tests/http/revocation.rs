@@ -159,6 +159,7 @@ fn feeds_end_when_their_session_or_jwt_expires() {
 
 #[test]
 fn expired_session_stays_expired_when_the_clock_goes_back() {
+    needs_one_server!("only one of the servers starts again");
     let (mut server, clock) = with_clock();
     let status = |server: &TestServer, session: &str| {
         server.send("GET", "/db/d", &[("Cookie", session.strip_prefix("Cookie: ").unwrap())], b"").status

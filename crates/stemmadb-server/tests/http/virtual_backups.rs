@@ -99,6 +99,7 @@ fn shards_are_backed_up_and_restored_together() {
 
 #[test]
 fn shards_of_other_servers_are_backed_up_and_restored() {
+    needs_one_server!("a cluster makes no backups of virtual databases");
     let directory = tempfile::tempdir().unwrap();
     let servers = Servers::start_with(|| with_backups(&tempfile::tempdir_in(directory.path()).unwrap().keep()));
     check_backups(&servers.home, "shards=3&servers=here,b,c", &json!({"split": "shard-1", "server": "b"}));

@@ -73,6 +73,7 @@ fn documents_are_copied_between_shards() {
 
 #[test]
 fn documents_are_copied_between_servers() {
+    needs_one_server!("the shards of a cluster are on its servers by their URLs, not `here`");
     let servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     check_copies(&servers.home, &["here", "b", "c"].map(|server| servers.id_on(server)));
@@ -160,7 +161,7 @@ fn indexes_are_those_of_all_shards() {
 
 #[test]
 fn indexes_are_those_of_all_servers() {
-    let servers = Servers::start();
+    let mut servers = Servers::start();
     create(&servers.home, "/v?shards=3&servers=here,b,c");
     write_twins(&servers.home);
     compare_indexes(&servers.home);
@@ -169,6 +170,15 @@ fn indexes_are_those_of_all_servers() {
     until_moved(&servers.home, "v");
     until("a new shard has the indexes", || built(&servers.b, "v%2Fshard-4") == 5);
     remove_indexes(&servers.home);
+    // The fields of an index keep their order, whichever server has the shard of its design document.
+    for number in 0..8 {
+        let index = json!({"index": {"fields": [{"n": "desc"}, {"even": "desc"}]}, "ddoc": format!("order-{number}")});
+        let created = both(|database| servers.home.post(&format!("/{database}/_index"), &index));
+        assert!(created.iter().all(|created| created.status == 200), "{created:?}");
+    }
+    servers.home.restart();
+    let [ours, theirs] = both(|database| servers.home.get(&format!("/{database}/_index")));
+    assert_eq!(ours.json(), theirs.json());
 }
 
 fn compare_functions(server: &TestServer) {
@@ -407,6 +417,7 @@ fn access_rules_hold_in_all_shards() {
 
 #[test]
 fn access_rules_hold_on_all_servers() {
+    needs_one_server!("the shards of a cluster are on its servers by their URLs, not `here`");
     let mut servers = Servers::start();
     with_rule(&servers.home, "shards=4&servers=here,b,c");
     compare_restricted(&servers.home);

@@ -333,6 +333,7 @@ fn watches_do_not_hold_threads() {
 
 #[test]
 fn watch_ends_with_database_server_and_rights() {
+    needs_one_server!("a database moves when its server stops");
     let mut server = filled();
     let body = json!({"selector": {}});
     let mut events = Events::of(&server, &body, None);
@@ -430,6 +431,7 @@ fn message(reader: &mut BufReader<TcpStream>) -> Value {
 
 #[test]
 fn watch_over_a_websocket() {
+    needs_one_server!("a database moves when its server stops");
     let mut server = filled();
     let (mut reader, reported) = socket(&server, HANDSHAKE);
     assert!(reported.starts_with("HTTP/1.1 101"), "{reported}");

@@ -319,6 +319,7 @@ impl TestServer {
 /// changes none. The same requests of an administrator show what there is to hide.
 #[test]
 fn no_operation_leaks_hidden_documents() {
+    needs_one_server!("these connections do not follow a database to its server");
     for encoding in [Encoding::Json, Encoding::Records] {
         no_operation_leaks(encoding);
     }
@@ -392,6 +393,7 @@ fn no_operation_leaks(encoding: Encoding) {
 /// A document's history has the revisions that the user may read.
 #[test]
 fn histories_have_the_visible_revisions() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, ..) = server();
     let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
     for body in [json!({"owner": "bob", "text": MARK}), json!({"owner": "alice", "n": 9})] {
@@ -414,6 +416,7 @@ fn histories_have_the_visible_revisions() {
 /// Counts, figures and pages are those of the documents that the user may read.
 #[test]
 fn operations_answer_from_the_visible_documents() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, hidden, _) = server();
     let mut alice = server.wire("alice");
     let all = json!({"selector": {}});
@@ -475,6 +478,7 @@ fn operations_answer_from_the_visible_documents() {
 /// Writes need a document that is visible before and after, in whatever operation they are sent.
 #[test]
 fn writes_obey_the_rule() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, hidden, own) = server();
     let mut alice = server.wire("alice");
     let edit = |op: &str, id: &str, rev: Option<&str>, owner: &str| {
@@ -545,6 +549,7 @@ fn writes_obey_the_rule() {
 /// An update that names a revision changes that branch, even if another one wins.
 #[test]
 fn update_of_a_branch_keeps_its_fields() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, ..) = server();
     let branch = |rev: &str, n: u64| json!({"_id": "branched", "_rev": rev, "owner": "alice", "n": n});
     let (losing, winning) = ("1-00000000000000000000000000000001", "3-00000000000000000000000000000003");
@@ -565,6 +570,7 @@ fn update_of_a_branch_keeps_its_fields() {
 /// Changes and subscriptions report a document as deleted, whichever operation made it unreadable.
 #[test]
 fn feeds_tell_that_a_document_is_gone() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, ..) = server();
     let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
     let last = alice.ask(Operation::Info, "notes", &json!({})).value["sequence"].clone();
@@ -591,6 +597,7 @@ fn feeds_tell_that_a_document_is_gone() {
 /// Streams end when the rule changes, also those that always have news.
 #[test]
 fn streams_end_when_the_rule_changes() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, ..) = server();
     let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
     let arguments = stemmadb::Value::from_serialize(&json!({"since": 0, "documents": true})).unwrap();
@@ -620,6 +627,7 @@ fn streams_end_when_the_rule_changes() {
 /// Every operation, asked by every kind of client: the access that `matrix.txt` says.
 #[test]
 fn access_matrix_holds_for_every_operation() {
+    needs_one_server!("these connections do not follow a database to its server");
     let (server, hidden, own) = server();
     let rows = expected();
     let known: BTreeSet<_> = Operation::ALL.iter().map(|operation| format!("{operation:?}")).collect();
