@@ -43,7 +43,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PassedOn;
 
-/// How long an answer that is passed on may stand still: feeds are quiet, and a server that ends closes its connections.
+/// How long an answer that is passed on may stand still: feeds are quiet, and a server that ends closes its
+/// connections.
 pub(crate) const QUIET_MAX: Duration = Duration::from_secs(3600);
 
 /// A request that was not answered.
