@@ -262,6 +262,55 @@ fn accounts_of_one_server_are_used_at_once_on_others() {
 }
 
 #[test]
+fn definitions_are_those_of_the_cluster_and_outlive_servers() {
+    let mut servers = Servers::start(3);
+    for (number, name) in ["orders", "one", "two", "three", "four"].iter().enumerate() {
+        let first = number as u64 * 10;
+        servers.get(number).database(name, &numbered(first..first + 10));
+    }
+    servers.get(0).database("orders-cold", &[]);
+    // Each is defined on one server, and asked of another one.
+    let policy = json!({"older_than": "1d", "date_field": "day"});
+    servers.get(0).put("/orders/old", &json!({"day": "2020-01-01"}));
+    let tiers = json!({"paused": true, "tiers": [{"name": "cold", "database": "orders-cold", "policy": policy}]});
+    let defined = servers.get(0).put("/orders/_tiers", &tiers);
+    assert_eq!(defined.status, 201, "{defined:?}");
+    let run = servers.get(1).post("/orders/_tiers", &json!({"run": true})).json();
+    assert_eq!(run["result"]["moved"], 1, "{run}");
+    assert_eq!(servers.owner_of("orders"), servers.owner_of("orders-cold"));
+    let members = ["one", "two", "three", "four"].map(|name| json!({"name": name, "database": name}));
+    assert_eq!(servers.get(1).put("/_federation/all", &json!({"members": members})).status, 201);
+    let chain = json!({"nodes": members, "shape": "chain"});
+    assert_eq!(servers.get(2).put("/_topology/chain", &chain).status, 201);
+    let states = |server: &TestServer| {
+        let topology = server.get("/_topology/chain").json();
+        let states = topology["replications"].as_array().unwrap_or_else(|| panic!("{topology}")).iter();
+        states.map(|replication| replication["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let is_known = |servers: &Servers| {
+        for (server, _) in &servers.servers {
+            assert!(server.get("/orders/old").text.contains("2020"), "a document of a lower tier is read");
+            let count = json!({"selector": {"n": {"$lt": 20}}});
+            assert_eq!(server.post("/_federation/all/_count", &count).json()["count"], 10);
+            until("all replications run", || states(server).iter().all(|state| state == "caught_up"));
+            assert_eq!(server.get("/_scheduler/jobs").json()["total_rows"], 3);
+        }
+    };
+    is_known(&servers);
+
+    let owner = servers.owner_of("orders").unwrap();
+    drop(servers.servers.remove(owner));
+    is_known(&servers);
+    servers.get(0).put("/one/late", &json!({}));
+    until("it is replicated", || servers.get(1).get("/four/late").status == 200);
+    assert_eq!(servers.get(1).delete("/_topology/chain").status, 200);
+    assert_eq!(servers.get(0).get("/_scheduler/jobs").json()["total_rows"], 0);
+    assert_eq!(servers.get(0).get("/_topology").json(), json!({"topologies": {}}));
+    assert_eq!(servers.get(0).delete("/_federation/all").status, 200);
+    assert_eq!(servers.get(1).get("/_federation/all").status, 404);
+}
+
+#[test]
 fn nobody_pretends_to_be_a_server() {
     let servers = Servers::start(1);
     servers.get(0).database("notes", &[]);
