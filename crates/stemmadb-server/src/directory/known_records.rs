@@ -1,4 +1,5 @@
-//! Records of one kind, as what was made of them last knew them. The servers of a cluster share records.
+//! The records of one kind that a part of the server has applied. The servers of a cluster share records, so others
+//! change them too.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::settings::SettingStore;
 /// A record's name, and its new value; none if it was removed.
 pub(crate) type RecordChange = (String, Option<Value>);
 
-/// The records of a kind that their user has seen.
+/// The records of a kind, as they were last applied.
 pub(crate) struct KnownRecords {
     kind: &'static str,
     known: Mutex<Known>,

@@ -284,8 +284,8 @@ impl ConflictRules {
                 _ = stopping.wait_for(|stopping| *stopping) => return,
             };
             let wait = match applied {
-                Ok(()) => REOPEN_WAIT,
-                Err(failure) if failure.status() == StatusCode::NOT_FOUND => return self.forget(database, &rule).await,
+                Ok(true) => REOPEN_WAIT,
+                Ok(false) => return self.forget(database, &rule).await,
                 Err(failure) => {
                     tracing::warn!(target: "stemma::replicator", "conflicts of {database}: {}", failure.reason());
                     RETRY_WAIT
@@ -314,14 +314,17 @@ impl ConflictRules {
         }
     }
 
-    /// Applies a rule until the database is closed, if it is that of this server.
-    ///
-    /// # Errors
-    /// 404 if there is no such database; those of reading and writing it.
-    async fn apply(&self, database: &str, rule: &Arc<RunningRule>) -> Result<()> {
-        let Some(served) = self.directory.open_own_database(database).await? else { return Ok(()) };
+    /// Applies a rule until the database is closed, unless another server of the cluster does; false if there is no such
+    /// database.
+    async fn apply(&self, database: &str, rule: &Arc<RunningRule>) -> Result<bool> {
+        let served = match self.directory.open_own_database(database).await {
+            Ok(Some(served)) => served,
+            Ok(None) => return Ok(true),
+            Err(failure) if failure.status() == StatusCode::NOT_FOUND => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
         if served.instance_id() != rule.definition.instance {
-            return Err(Failure::no_database());
+            return Ok(false);
         }
         let mut published = served.published();
         let (read, reading) = (served.clone(), rule.clone());
@@ -333,7 +336,7 @@ impl ConflictRules {
             position = blocking(move || resolve_changes(&read, &scripts, durability, &applied, position)).await?;
             let has_failed = !rule.status.lock().failed.is_empty();
             tokio::select! {
-                changed = published.changed() => if changed.is_err() { return Ok(()) },
+                changed = published.changed() => if changed.is_err() { return Ok(true) },
                 () = tokio::time::sleep(RETRY_WAIT), if has_failed => {}
             }
         }
