@@ -74,6 +74,12 @@ nightly-cluster cases="10000" kills="300" seconds="300":
 http-cluster kind="memory" filter="":
     STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_TEST_CLUSTER={{kind}} cargo test --locked --test http {{filter}}
 
+# The library's own suites with the log of every database in a Cassandra cluster that is up, all or those named; then
+# those of CouchDB's clients against three servers of it. `cargo test --test clients` says what those need.
+nightly-cluster-suites *suites:
+    STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_SUITES="{{suites}}" cargo test --locked --test suites -- --nocapture
+    STEMMA_CASSANDRA=127.0.0.1:9042 STEMMA_TEST_CLUSTER=cassandra cargo test --locked --test clients -- --test-threads=1
+
 # Tests of the benchmark program; they need Go and PostgreSQL 15.
 test-bench:
     cargo test -p stemmadb-bench --locked

@@ -24,7 +24,7 @@ use crate::changes::{
 };
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
-use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper, key_file};
+use crate::engine::{Edit, Info, Operation, Store, Transaction, Upkeeper};
 use crate::history::At;
 use crate::keys::{ExpiringKeys, Keys};
 use crate::options::{Durability, Options, Progress};
@@ -36,7 +36,7 @@ use crate::sync::Mutex;
 use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::Tree;
 use crate::value::{Patch, Value};
-use crate::vfs::{DatabaseLock, MemoryVfs, Vfs};
+use crate::vfs::{DatabaseLock, Vfs};
 use crate::view::{OpenView, View, ViewRegistry};
 
 pub use encryption::{decrypt, encrypt};
@@ -125,8 +125,7 @@ impl Database {
     /// # Errors
     /// `Unavailable` if no thread can be started.
     pub fn in_memory_with(options: Options) -> Result<Self> {
-        let vfs = key_file::unlock(Arc::new(MemoryVfs::new()), options.encryption.as_ref(), false)?;
-        let tree = directory::open_tree(vfs.clone(), &options)?;
+        let (vfs, tree) = directory::in_memory(&options)?;
         Self::start(vfs, tree, options, None, None, &mut |_| ())
     }
 

@@ -13,15 +13,19 @@ use crate::tree::{Direction, MergeGoal, MergeOperator, Table, Tree, TreeOptions}
 use crate::vfs::{DiskVfs, Vfs};
 use crate::{Blob, Database, Durability, Error, Options, Result};
 
-pub(crate) use log_storage::default_log_storage;
-pub use log_storage::{LOG_STORAGE_VARIABLE, MakeLogStorage, MemoryLogStorage, StorageFault, set_log_storage};
+pub use default_logs::LOG_STORAGE_VARIABLE;
+pub(crate) use default_logs::default_log_storage;
+pub use log_server::serve_logs;
+pub use log_storage::{MemoryLogStorage, StorageFault};
 pub use memory_cluster::{MakeLog, MemoryCluster, MemoryMember};
 
 pub use crate::options::Clock;
 pub use crate::vfs::{Call, Failure, FaultVfs, Random};
 
+mod default_logs;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod log_server;
 mod log_storage;
 mod memory_cluster;
 

@@ -147,11 +147,16 @@ fn kiviktest() {
     });
     let mut tests = go(&["test", "-count=1", "-json", "-mod=readonly", "-timeout=300s", "."]);
     let output = tests.env("STEMMA_URL", started.url()).output().expect("Go is needed to run this test");
-    let (failed, passed_count) = failed_tests(&String::from_utf8_lossy(&output.stdout));
-    assert!(passed_count > 300, "only {passed_count} tests passed: {}", String::from_utf8_lossy(&output.stdout));
+    let events = String::from_utf8_lossy(&output.stdout);
+    let (failed, passed_count) = failed_tests(&events);
+    assert!(passed_count > 300, "only {passed_count} tests passed: {events}");
     let listed = std::fs::read_to_string(sources.join("expected_failures.txt")).unwrap();
     let names = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned);
-    assert_eq!(failed, names.collect::<BTreeSet<_>>(), "the tests that failed, and expected_failures.txt");
+    let listed: BTreeSet<_> = names.collect();
+    for test in failed.difference(&listed) {
+        println!("{}", output_of(&events, test));
+    }
+    assert_eq!(failed, listed, "the tests that failed, and expected_failures.txt");
 }
 
 /// The tests that failed, without those that failed only because of a subtest, and the number of those that passed.
@@ -168,6 +173,13 @@ fn failed_tests(events: &str) -> (BTreeSet<String>, usize) {
     }
     let has_failed_subtest = |test: &String| failed.iter().any(|other| other.starts_with(&format!("{test}/")));
     (failed.iter().filter(|test| !has_failed_subtest(test)).cloned().collect(), passed_count)
+}
+
+/// What a test and its subtests have printed.
+fn output_of(events: &str, test: &str) -> String {
+    let events = events.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let of_test = events.filter(|event| event["Test"].as_str().is_some_and(|name| name.starts_with(test)));
+    of_test.filter_map(|event| Some(event["Output"].as_str()?.to_owned())).collect()
 }
 
 /// The browsers that are tried unless `CHROMIUM` names one.

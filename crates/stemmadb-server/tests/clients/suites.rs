@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stemmadb::Durability;
+use stemmadb::log_storage::ClusterStore;
+use stemmadb::testing::MemoryCluster;
 use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_server::script::WorkerCommand;
 use stemmadb_server::{Administrator, Config, Server, ServerBuilder};
@@ -21,23 +23,33 @@ pub(crate) struct TestServer {
     /// The other servers of its cluster, if `STEMMA_TEST_CLUSTER` asks for one: requests for their databases are passed
     /// on to them.
     others: Vec<Server>,
+    join: Option<Box<Join>>,
     directory: tempfile::TempDir,
 }
 
-/// The cluster of a test, with a keyspace of its own, at the node that `STEMMA_CASSANDRA` names.
-fn cluster() -> Option<Cluster> {
-    std::env::var_os("STEMMA_TEST_CLUSTER")?;
+/// Makes the server at a URL a member of the cluster of a test.
+type Join = dyn Fn(&str) -> Arc<dyn ClusterStore>;
+
+/// How long a member may be silent.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// The cluster of a test, if `STEMMA_TEST_CLUSTER` asks for one: `memory`, or `cassandra` for a keyspace of its own at
+/// the node that `STEMMA_CASSANDRA` names.
+fn cluster() -> Option<Box<Join>> {
+    if std::env::var("STEMMA_TEST_CLUSTER").ok()? != "cassandra" {
+        let cluster = MemoryCluster::new(LEASE);
+        return Some(Box::new(move |url| cluster.join(url)));
+    }
     let node = std::env::var("STEMMA_CASSANDRA").expect("STEMMA_CASSANDRA names a node");
     let keyspace = format!("stemma_clients_{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
-    Some(Cluster::connect(ClusterOptions::new([node], keyspace)).expect("a cluster"))
+    let cluster = Cluster::connect(ClusterOptions::new([node], keyspace)).expect("a cluster");
+    Some(Box::new(move |url| Arc::new(cluster.join(url, LEASE).expect("a member"))))
 }
 
-/// A server that is a member of a cluster.
-fn member(cluster: &Cluster, config: Config) -> ServerBuilder {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let member = cluster.join(&format!("http://{address}"), Duration::from_secs(10)).expect("a member");
-    Server::builder(Config { address, ..config }).cluster(Arc::new(member))
+/// The server of a configuration, which has its address; a member of the cluster, if there is one.
+fn builder(config: &Config, join: Option<&Join>) -> ServerBuilder {
+    let builder = Server::builder(config.clone());
+    join.map(|join| join(&format!("http://{}", config.address))).into_iter().fold(builder, ServerBuilder::cluster)
 }
 
 impl TestServer {
@@ -61,20 +73,24 @@ impl TestServer {
             ..Config::new(directory.path().join("databases"))
         });
         std::fs::create_dir(directory.path().join("local")).unwrap();
-        let Some(cluster) = cluster() else {
+        let join = cluster();
+        let Some(joined) = join.as_deref() else {
             let server = Some(runtime.block_on(Server::start(config.clone())).unwrap());
-            return TestServer { runtime, config, server, others: Vec::new(), directory };
+            return TestServer { runtime, config, server, others: Vec::new(), join, directory };
         };
-        let config = Config { durability: Durability::Sync, ..config };
-        let start = |number: usize| {
-            let directory = directory.path().join(format!("databases-{number}"));
-            runtime.block_on(member(&cluster, Config { directory, ..config.clone() }).start()).unwrap()
+        let config_of = |number: usize| Config {
+            address: TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap(),
+            directory: directory.path().join(format!("databases-{number}")),
+            durability: Durability::Sync,
+            ..config.clone()
         };
-        let mut others: Vec<_> = (0..3).map(start).collect();
+        let configs: Vec<_> = (0..3).map(config_of).collect();
+        let start = |config| runtime.block_on(builder(config, Some(joined)).start()).unwrap();
+        let mut others: Vec<_> = configs.iter().map(start).collect();
         // They know each other then.
         std::thread::sleep(Duration::from_secs(3));
-        let server = others.pop();
-        TestServer { runtime, config, server, others, directory }
+        let (server, config) = (others.pop(), configs.last().cloned().unwrap_or(config));
+        TestServer { runtime, config, server, others, join, directory }
     }
 
     /// Stops the server, and starts it again at the same address.
@@ -82,7 +98,8 @@ impl TestServer {
         let server = self.server.take().unwrap();
         self.config.address = server.address();
         self.runtime.block_on(server.stop());
-        self.server = Some(self.runtime.block_on(Server::start(self.config.clone())).unwrap());
+        let builder = builder(&self.config, self.join.as_deref());
+        self.server = Some(self.runtime.block_on(builder.start()).unwrap());
     }
 
     /// The server's URL, including credentials.

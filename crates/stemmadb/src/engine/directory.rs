@@ -10,7 +10,7 @@ use crate::engine::{key_file, shipped_tree};
 use crate::layout::meta;
 use crate::layout::posting_operand::PostingOperator;
 use crate::log::{LogPosition, history_name, segment_numbers};
-use crate::options::Options;
+use crate::options::{LogStorageOption, Options};
 use crate::tree::{Tree, TreeOptions};
 use crate::vfs::{DatabaseLock, DiskVfs, GatedVfs, LogRole, LogStorage, MemoryVfs, ReadOnlyVfs, StoredVfs, Vfs};
 use crate::{Error, Result};
@@ -150,6 +150,21 @@ fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_f
     let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), false)?;
     let tree = open_newest_tree(&stored, &vfs, &options, is_fresh)?;
     Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+}
+
+/// Creates the files of a database in memory. In test builds, its log may be in a store.
+pub(crate) fn in_memory(options: &Options) -> Result<(Arc<dyn Vfs>, Tree)> {
+    let local = Arc::new(MemoryVfs::new());
+    let Some(storage) = LogStorageOption::in_memory() else {
+        let vfs = key_file::unlock(local, options.encryption.as_ref(), false)?;
+        let tree = open_tree(vfs.clone(), options)?;
+        return Ok((vfs, tree));
+    };
+    let stored = StoredVfs::new(local, storage, is_derived, LogRole::Owner(options.retired_segment_delay));
+    stored.take_over().map_err(|error| Error::io("take over the log", error))?;
+    let vfs = key_file::unlock(Arc::new(stored.clone()), options.encryption.as_ref(), false)?;
+    let tree = open_newest_tree(&stored, &vfs, options, false)?;
+    Ok((vfs, tree))
 }
 
 /// Opens a replica of the database whose log is in a store: the directory at `path` has what is derived from the log,

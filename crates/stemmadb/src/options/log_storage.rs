@@ -8,7 +8,7 @@ use crate::vfs::LogStorage;
 /// Where the log of a database is.
 #[derive(Clone, Default)]
 pub(crate) enum LogStorageOption {
-    /// In its directory; in test builds, where `testing::set_log_storage` says.
+    /// In its directory; in test builds, where `testing::LOG_STORAGE_VARIABLE` says.
     #[default]
     Directory,
     /// In this store.
@@ -20,18 +20,23 @@ impl LogStorageOption {
     pub(crate) fn of(&self, path: &Path) -> Option<Arc<dyn LogStorage>> {
         match self {
             LogStorageOption::Store(storage) => Some(storage.clone()),
-            LogStorageOption::Directory => default_storage(path),
+            LogStorageOption::Directory => default_storage(Some(path)),
         }
+    }
+
+    /// The store of a new database in memory, which only test builds have.
+    pub(crate) fn in_memory() -> Option<Arc<dyn LogStorage>> {
+        default_storage(None)
     }
 }
 
 #[cfg(any(test, feature = "testing"))]
-fn default_storage(path: &Path) -> Option<Arc<dyn LogStorage>> {
+fn default_storage(path: Option<&Path>) -> Option<Arc<dyn LogStorage>> {
     crate::testing::default_log_storage(path)
 }
 
 #[cfg(not(any(test, feature = "testing")))]
-fn default_storage(_: &Path) -> Option<Arc<dyn LogStorage>> {
+fn default_storage(_: Option<&Path>) -> Option<Arc<dyn LogStorage>> {
     None
 }
 

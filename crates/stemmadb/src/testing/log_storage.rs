@@ -2,49 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use uuid::Uuid;
 
 use crate::vfs::{Deposed, FileId, FileState, LogStorage, NameChange, StoredFile, StoredLog};
-
-/// The variable of the environment that puts the logs of databases of test builds into a store, if their options set
-/// none: `memory` for [`MemoryLogStorage`]. Whole test suites run on it.
-pub const LOG_STORAGE_VARIABLE: &str = "STEMMA_TEST_LOG_STORAGE";
-
-/// Makes the log storage of the database at a path.
-pub type MakeLogStorage = dyn Fn(&Path) -> Arc<dyn LogStorage> + Send + Sync;
-
-static MAKE: OnceLock<Box<MakeLogStorage>> = OnceLock::new();
-
-/// From now on, databases whose options set no log storage get one from `make`. Only the first call has an effect.
-pub fn set_log_storage(make: impl Fn(&Path) -> Arc<dyn LogStorage> + Send + Sync + 'static) {
-    MAKE.set(Box::new(make)).ok();
-}
-
-/// The log storage of the database at `path`, if test builds use one.
-pub(crate) fn default_log_storage(path: &Path) -> Option<Arc<dyn LogStorage>> {
-    if std::env::var_os(LOG_STORAGE_VARIABLE).is_some_and(|kind| kind == "memory") {
-        set_log_storage(in_memory_by_path());
-    }
-    // A directory with a log of its own is one that a test has made.
-    MAKE.get().filter(|_| !path.join("log").exists()).map(|make| make(path))
-}
-
-/// Logs in memory, one for each path.
-fn in_memory_by_path() -> impl Fn(&Path) -> Arc<dyn LogStorage> + Send + Sync {
-    let logs: std::sync::Mutex<BTreeMap<PathBuf, MemoryLogStorage>> = std::sync::Mutex::default();
-    move |path| {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let mut logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
-        // A database whose directory is gone is a new one.
-        if !path.join("LOG").exists() {
-            logs.remove(&path);
-        }
-        Arc::new(logs.entry(path).or_default().another_owner())
-    }
-}
 
 /// A log storage in memory. Each value is one that may own the log; [`MemoryLogStorage::another_owner`] makes others.
 #[derive(Default)]
@@ -86,6 +48,11 @@ impl MemoryLogStorage {
     #[must_use]
     pub fn another_owner(&self) -> Self {
         MemoryLogStorage { log: self.log.clone(), ..Self::default() }
+    }
+
+    /// What identifies the log, which exists from then on.
+    pub(super) fn id(&self) -> Uuid {
+        *self.lock().id.get_or_insert_with(Uuid::new_v4)
     }
 
     /// Injects a fault.
