@@ -314,8 +314,8 @@ impl ConflictRules {
         }
     }
 
-    /// Applies a rule until the database is closed, unless another server of the cluster does; false if there is no such
-    /// database.
+    /// Applies a rule until the database is closed, unless another server of the cluster does; false if there is no
+    /// such database.
     async fn apply(&self, database: &str, rule: &Arc<RunningRule>) -> Result<bool> {
         let served = match self.directory.open_own_database(database).await {
             Ok(Some(served)) => served,
