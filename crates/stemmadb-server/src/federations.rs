@@ -240,8 +240,7 @@ impl DefinedFederation {
         for member in self.members(tag)? {
             let local = locals.iter().find(|(name, _)| *name == member.name);
             let database = match local {
-                Some((_, Reached::Here(served))) => AnyDatabase::from(served.database().clone()),
-                Some((_, Reached::There(database, _))) => AnyDatabase::from(database.clone()),
+                Some((_, local)) => local.database(),
                 None if member.is_remote() => self.connect(member)?,
                 None => continue,
             };

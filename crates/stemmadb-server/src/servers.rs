@@ -213,6 +213,15 @@ pub(crate) enum Reached {
     There(RemoteDatabase, String),
 }
 
+impl Reached {
+    pub(crate) fn database(&self) -> AnyDatabase {
+        match self {
+            Reached::Here(served) => AnyDatabase::from(served.database().clone()),
+            Reached::There(database, _) => AnyDatabase::from(database.clone()),
+        }
+    }
+}
+
 /// The servers that this one knows.
 pub(crate) struct OtherServers {
     directory: Arc<Directory>,
@@ -280,10 +289,7 @@ impl OtherServers {
     /// # Errors
     /// 404 if there is none; 503 if the cluster does not answer.
     pub(crate) async fn database(&self, name: &str) -> Result<AnyDatabase> {
-        Ok(match self.reach(name).await? {
-            Reached::Here(served) => AnyDatabase::from(served.database().clone()),
-            Reached::There(database, _) => AnyDatabase::from(database),
-        })
+        Ok(self.reach(name).await?.database())
     }
 
     /// As [`OtherServers::database`]; one of this server stays open as long as it is held.

@@ -143,7 +143,7 @@ impl OpenTiers {
         Ok(read.map(|read| self.database.current_revision(id, &read)).transpose()?)
     }
 
-    /// Moves what is due, after [`Tiers::begin_run`]. Blocks.
+    /// Moves documents by the policies of the tiers, after [`Tiers::begin_run`]. Blocks.
     fn run(&self, interval: Duration, is_stopped: &dyn Fn() -> bool) {
         let result = self.database.migrate_at(SystemTime::now(), is_stopped);
         let mut state = self.state.lock();
@@ -419,7 +419,7 @@ impl Tiers {
         self.get(name).await?.ok_or_else(no_tiers)
     }
 
-    /// Marks that a migration runs, so that the definition is not changed meanwhile.
+    /// Marks that a migration runs: until it has ended, the definition is not changed.
     fn begin_run(&self, open: &OpenTiers) {
         let _changing = self.changing.lock();
         open.state.lock().is_running = true;
