@@ -186,8 +186,8 @@ pub mod encryption {
 /// Stores for the logs of databases, and of clusters of servers, for those who implement one.
 pub mod log_storage {
     pub use crate::vfs::{
-        ClusterRecords, ClusterStore, Deposed, FileId, FileState, LogClaim, LogOwnership, LogStorage, NameChange,
-        RecordChange, StoredFile, StoredLog,
+        ClusterRecords, ClusterStore, Deposed, FileId, FileState, LogClaim, LogCopies, LogOwnership, LogStorage,
+        NameChange, RecordChange, StoredFile, StoredLog,
     };
 }
 

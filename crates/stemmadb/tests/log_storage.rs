@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stemmadb::backup::{self, DirectoryTarget, RestoreOptions};
+use stemmadb::log_storage::LogCopies;
 use stemmadb::past::Retention;
 use stemmadb::testing::{self, MemoryLogStorage, Random, StorageFault};
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Options, Result, Value, field};
@@ -108,7 +109,12 @@ fn fail_at(seed: u64, fault: StorageFault, contents: &[Content]) {
     let (log, directory) = (Arc::new(MemoryLogStorage::new()), TempDir::new().unwrap());
     log.fail(fault);
     let mut acknowledged = 0;
-    if let Ok(db) = Database::open_with(directory.path(), options(&log)) {
+    // Every other time, hardly anything stays in the directory.
+    let options = match fault.after_calls % 2 {
+        0 => options(&log),
+        _ => options(&log).log_copies(LogCopies::up_to(1)),
+    };
+    if let Ok(db) = Database::open_with(directory.path(), options) {
         for number in 0..STEPS {
             if step(&db, seed, number).is_err() {
                 break;
@@ -263,4 +269,109 @@ fn next_owner_begins_with_the_copy_of_the_tree() {
     let log = another(&log);
     drop(open(&TempDir::new().unwrap(), &log));
     assert_eq!(log.file_count(), log.names().len());
+}
+
+/// The bytes of the copies in a directory, which has the marker of a complete copy only if the copy has bytes.
+fn copied_bytes(directory: &TempDir) -> u64 {
+    let copies = directory.path().join("cache");
+    let mut sum = 0;
+    for file in copies.read_dir().unwrap().map(|file| file.unwrap()) {
+        let (name, bytes) = (file.file_name().into_string().unwrap(), file.metadata().unwrap().len());
+        if let Some(copy) = name.strip_suffix(".complete") {
+            assert!(copies.join(copy).metadata().unwrap().len() > 0, "{name} is the marker of an empty copy");
+        }
+        sum += bytes;
+    }
+    sum
+}
+
+/// Segments have 10 KiB, contents up to 100,000 bytes.
+fn fill(db: &Database) {
+    for number in 0..100 {
+        let id = format!("d{number}");
+        db.insert(&id, &json!({"n": number, "text": "x".repeat(2_000)})).unwrap();
+        if number % 10 == 0 {
+            let (bytes, revision) = (vec![7; 100_000 + number], db.get(&id).unwrap().unwrap().revision().clone());
+            db.files().attach(&id, &revision, "file", "text/plain", &bytes[..]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn copies_take_the_space_allowed() {
+    let (log, directory) = (Arc::new(MemoryLogStorage::new()), TempDir::new().unwrap());
+    let copies = LogCopies::up_to(150_000);
+    let options = |log: &Arc<MemoryLogStorage>| options(log).log_copies(copies.clone()).cache_bytes(0);
+    let db = Database::open_with(directory.path(), options(&log)).unwrap();
+    fill(&db);
+    // The newest segment counts, too.
+    let is_bounded = || copies.bytes() < 170_000 && copied_bytes(&directory) < 170_000;
+    assert!(is_bounded(), "{} {}", copies.bytes(), copied_bytes(&directory));
+    let before = content(&db);
+    assert_eq!(before.len(), 100);
+    assert!(is_bounded(), "{} {}", copies.bytes(), copied_bytes(&directory));
+    let reads = log.read_count();
+    assert!(db.get("d0").unwrap().is_some() && db.get("d99").unwrap().is_some());
+    assert_eq!(content(&db), before);
+    assert!(log.read_count() > reads, "what is not in the directory is read from the store");
+    db.maintenance().compact().unwrap();
+    assert!(db.maintenance().check().unwrap().is_sound());
+    drop(db);
+    assert_eq!(copies.bytes(), 0);
+
+    // The directory is used again, and one that has a copy of everything is cut down.
+    let log = another(&log);
+    let db = Database::open_with(directory.path(), options(&log)).unwrap();
+    assert_eq!(content(&db), before);
+    drop(db);
+    let whole = TempDir::new().unwrap();
+    let db = open(&whole, &another(&log));
+    assert_eq!(content(&db), before);
+    assert!(copied_bytes(&whole) > 1_000_000);
+    drop(db);
+    let log = another(&log);
+    let db = Database::open_with(whole.path(), options(&log)).unwrap();
+    assert_eq!(content(&db), before);
+    assert!(copied_bytes(&whole) < 170_000, "{}", copied_bytes(&whole));
+}
+
+#[test]
+fn databases_share_the_space_of_copies() {
+    let copies = LogCopies::up_to(600_000);
+    let logs = [(); 2].map(|()| Arc::new(MemoryLogStorage::new()));
+    let directories = [(); 2].map(|()| TempDir::new().unwrap());
+    let open =
+        |at: usize| Database::open_with(directories[at].path(), options(&logs[at]).log_copies(copies.clone())).unwrap();
+    let (idle, busy) = (open(0), open(1));
+    fill(&idle);
+    fill(&busy);
+    assert!(copied_bytes(&directories[1]) > 400_000);
+    assert!(copied_bytes(&directories[0]) < 200_000, "the copies that are not used give way");
+    assert_eq!(content(&idle), content(&busy));
+}
+
+#[test]
+fn copies_are_removed_while_others_read() {
+    let (log, directory) = (Arc::new(MemoryLogStorage::new()), TempDir::new().unwrap());
+    let bound = LogCopies::up_to(1);
+    let db = Database::open_with(directory.path(), options(&log).log_copies(bound).cache_bytes(0)).unwrap();
+    fill(&db);
+    let before = content(&db);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..10).for_each(|_| assert_eq!(content(&db), before)));
+        }
+        scope.spawn(|| {
+            for number in 0..200 {
+                db.insert(&format!("other-{number}"), &json!({"text": "y".repeat(2_000)})).unwrap();
+                if number % 50 == 0 {
+                    db.maintenance().compact().unwrap();
+                }
+            }
+        });
+    });
+    drop(db);
+    let db = open(&directory, &another(&log));
+    assert!(db.maintenance().check().unwrap().is_sound());
+    assert_eq!(content(&db), before);
 }

@@ -140,7 +140,7 @@ fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_f
     let local = DiskVfs::new(path).map_err(opened)?;
     refuse_log(&local, path)?;
     let role = LogRole::Owner(options.retired_segment_delay);
-    let stored = StoredVfs::new(Arc::new(local), storage, is_derived, role);
+    let stored = StoredVfs::new(Arc::new(local), storage, is_derived, role, options.log_copies.clone());
     let vfs = GatedVfs::new(stored.clone());
     let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
     stored.take_over().map_err(|error| Error::io("take over the log", error))?;
@@ -160,7 +160,8 @@ pub(crate) fn in_memory(options: &Options) -> Result<(Arc<dyn Vfs>, Tree)> {
         let tree = open_tree(vfs.clone(), options)?;
         return Ok((vfs, tree));
     };
-    let stored = StoredVfs::new(local, storage, is_derived, LogRole::Owner(options.retired_segment_delay));
+    let role = LogRole::Owner(options.retired_segment_delay);
+    let stored = StoredVfs::new(local, storage, is_derived, role, options.log_copies.clone());
     stored.take_over().map_err(|error| Error::io("take over the log", error))?;
     let vfs = key_file::unlock(Arc::new(stored.clone()), options.encryption.as_ref(), false)?;
     let tree = open_newest_tree(&stored, &vfs, options, false)?;
@@ -182,7 +183,7 @@ pub(crate) fn open_replica(
         let before = DiskVfs::new(before).map_err(opened)?;
         StoredVfs::link_copies(&local, &before).map_err(opened)?;
     }
-    let stored = StoredVfs::new(Arc::new(local), storage, is_derived, LogRole::Replica);
+    let stored = StoredVfs::new(Arc::new(local), storage, is_derived, LogRole::Replica, None);
     let vfs = GatedVfs::new(stored.clone());
     let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
     stored.take_over().map_err(|error| match error.kind() {

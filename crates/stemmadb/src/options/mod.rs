@@ -13,7 +13,7 @@ use crate::compression::Compression;
 use crate::index::Policy;
 use crate::log::Level;
 use crate::value::Limits;
-use crate::vfs::LogStorage;
+use crate::vfs::{LogCopies, LogStorage};
 pub use clock::Clock;
 pub(crate) use log_storage::LogStorageOption;
 pub use progress::Progress;
@@ -95,6 +95,7 @@ pub struct Options {
     pub(crate) clock: Clock,
     pub(crate) rebuild_observer: RebuildObserver,
     pub(crate) log_storage: LogStorageOption,
+    pub(crate) log_copies: Option<LogCopies>,
     /// How long the bytes of a retired segment are kept in a log storage, for replicas that have not read its end.
     pub(crate) retired_segment_delay: Duration,
     /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
@@ -124,6 +125,7 @@ impl Default for Options {
             clock: Clock::default(),
             rebuild_observer: RebuildObserver::default(),
             log_storage: LogStorageOption::default(),
+            log_copies: None,
             retired_segment_delay: RETIRED_SEGMENT_DELAY,
             column_cost_max: u64::MAX,
         }
@@ -314,6 +316,24 @@ impl Options {
     #[must_use]
     pub fn log_storage(mut self, storage: Arc<dyn LogStorage>) -> Self {
         self.log_storage = LogStorageOption::Store(storage);
+        self
+    }
+
+    /// Bounds the local copies of a log in a store, together with other databases that have the same bound. Default:
+    /// the directory keeps a copy of the whole log. Replicas always do.
+    ///
+    /// A read of what is not there costs a request to the store, for a MiB.
+    ///
+    /// ```
+    /// use stemmadb::Options;
+    /// use stemmadb::log_storage::LogCopies;
+    ///
+    /// let options = Options::new().log_copies(LogCopies::up_to(10 << 30));
+    /// # drop(options);
+    /// ```
+    #[must_use]
+    pub fn log_copies(mut self, copies: LogCopies) -> Self {
+        self.log_copies = Some(copies);
         self
     }
 

@@ -20,6 +20,11 @@ impl Extents {
         self.0.splice(first..end, [range]);
     }
 
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().map(|range| range.end - range.start).sum()
+    }
+
     /// The part of a range from its first missing byte up to the next byte that is there; `None` if it is all there.
     pub(super) fn first_missing(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let mut start = range.start;
@@ -58,6 +63,7 @@ mod tests {
                     .clone()
                     .find(missing)
                     .map(|first| first..(first..asked.end).find(|at| !missing(at)).unwrap_or(asked.end));
+                assert_eq!(extents.bytes(), bytes.iter().filter(|byte| **byte).count() as u64);
                 assert_eq!(extents.first_missing(&asked), expected, "{extents:?} {asked:?}");
             }
         }

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::log_copies::LogCopies;
 use super::log_storage::{FileState, LogStorage, NameChange, StoredFile};
-use super::stored_file::{COPIES, Entry, MARKER, copy_name, marker_name};
+use super::stored_file::{COPIES, Entry, MARKER, Places, copy_name, marker_name};
 use super::subdirectory::remove_recursively;
 use super::{LOCK, Vfs, VfsFile, VfsLock, create_anew, read_exact_at, read_whole};
 use crate::sync::Mutex;
@@ -34,8 +35,7 @@ const CONTENTS: &str = "blobs/";
 pub(crate) struct StoredVfs(Arc<Inner>);
 
 struct Inner {
-    local: Arc<dyn Vfs>,
-    storage: Arc<dyn LogStorage>,
+    places: Arc<Places>,
     is_derived: fn(&str) -> bool,
     role: LogRole,
     /// The log that the local files belong to; set once it was looked at or taken over.
@@ -84,42 +84,44 @@ pub(crate) enum LogRole {
 }
 
 impl StoredVfs {
-    /// `is_derived`: which names belong to the local directory.
+    /// `is_derived`: which names belong to the local directory; `copies`: the bound on local copies, if there is one.
     pub(crate) fn new(
         local: Arc<dyn Vfs>,
         storage: Arc<dyn LogStorage>,
         is_derived: fn(&str) -> bool,
         role: LogRole,
+        copies: Option<LogCopies>,
     ) -> Self {
         let (log_id, names, committing) = Default::default();
-        StoredVfs(Arc::new(Inner { local, storage, is_derived, role, log_id, names, committing }))
+        let places = Arc::new(Places { local, storage, copies });
+        StoredVfs(Arc::new(Inner { places, is_derived, role, log_id, names, committing }))
     }
 
     /// Takes over the log; a replica only looks at it. Local files of another log are deleted.
     pub(crate) fn take_over(&self) -> io::Result<()> {
         let inner = &*self.0;
         let log = match inner.role {
-            LogRole::Replica => inner.storage.look()?,
-            LogRole::Owner(_) => inner.storage.take_over()?,
+            LogRole::Replica => inner.places.storage.look()?,
+            LogRole::Owner(_) => inner.places.storage.take_over()?,
         };
         inner.log_id.set(log.id).ok();
         let id = log.id.simple().to_string();
         if inner.local_log_id()?.as_ref() != Some(&id) {
-            for name in inner.local.list("")?.iter().filter(|name| *name != LOCK) {
-                remove_recursively(&*inner.local, name)?;
+            for name in inner.places.local.list("")?.iter().filter(|name| *name != LOCK) {
+                remove_recursively(&*inner.places.local, name)?;
             }
-            inner.local.sync_dir("")?;
-            let file = create_anew(&*inner.local, LOG_ID)?;
+            inner.places.local.sync_dir("")?;
+            let file = create_anew(&*inner.places.local, LOG_ID)?;
             file.write_at(id.as_bytes(), 0)?;
             file.sync_data()?;
         }
-        inner.local.create_dir_all(COPIES)?;
+        inner.places.local.create_dir_all(COPIES)?;
         let complete = inner.clean_copies(&log.files)?;
         let last_segment = last_segment(&log.files);
         let mut names = inner.names.lock();
         for file in log.files {
             let (name, is_copied) = (file.name.clone(), complete.contains(&file.name));
-            let entry = Entry::found(&inner.storage, file, is_copied);
+            let entry = Entry::found(&inner.places, file, is_copied);
             names.committed.insert(name.clone(), entry.stored());
             // Another one was finished before the last one got its name.
             if is_segment(&name) && Some(&name) != last_segment.as_ref() {
@@ -140,7 +142,7 @@ impl StoredVfs {
     /// [`io::ErrorKind::NotFound`] if the log does not exist any more; errors of the store.
     pub(crate) fn look(&self) -> io::Result<Look> {
         let inner = &*self.0;
-        let log = inner.storage.look()?;
+        let log = inner.places.storage.look()?;
         if inner.log_id.get() != Some(&log.id) {
             return Ok(Look::Another);
         }
@@ -156,7 +158,7 @@ impl StoredVfs {
                     Some(known) => known.clone(),
                     None => {
                         changed.push(name.clone());
-                        let entry = Entry::found(&inner.storage, file, false);
+                        let entry = Entry::found(&inner.places, file, false);
                         let replaced = names.files.insert(name.clone(), entry.clone());
                         names.unnamed.extend(replaced.map(UnnamedFile::new));
                         entry
@@ -179,7 +181,7 @@ impl StoredVfs {
             }
             names.take_unused()
         };
-        unused.iter().try_for_each(|entry| entry.delete_copy(&*inner.local))?;
+        unused.iter().try_for_each(|entry| entry.delete_copy())?;
         Ok(Look::Same(changed))
     }
 
@@ -194,7 +196,7 @@ impl StoredVfs {
             names.unnamed.extend(entry.map(UnnamedFile::new));
             names.take_unused()
         };
-        unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))
+        unused.iter().try_for_each(|entry| entry.delete_copy())
     }
 
     /// Takes over what was appended to a segment. Returns false if its bytes were deleted, or it is not known.
@@ -206,9 +208,9 @@ impl StoredVfs {
             let mut names = self.0.names.lock();
             (names.files.get(name).cloned(), names.take_unused())
         };
-        unused.iter().try_for_each(|entry| entry.delete_copy(&*self.0.local))?;
+        unused.iter().try_for_each(|entry| entry.delete_copy())?;
         let Some(segment) = segment else { return Ok(false) };
-        let Some(bytes) = self.0.storage.length(segment.id)? else { return Ok(false) };
+        let Some(bytes) = self.0.places.storage.length(segment.id)? else { return Ok(false) };
         segment.grow(bytes);
         Ok(true)
     }
@@ -219,7 +221,7 @@ impl StoredVfs {
     /// Errors of the store, also if the owner has deleted a segment meanwhile; errors of the directory.
     pub(crate) fn fetch_segments(&self) -> io::Result<()> {
         let segments: Vec<Arc<Entry>> = self.0.names.lock().segments().cloned().collect();
-        segments.iter().try_for_each(|segment| segment.fetch_all(&*self.0.local))
+        segments.iter().try_for_each(|segment| segment.fetch_all())
     }
 
     /// Copies these derived files if they are lent, and takes all others back.
@@ -227,11 +229,11 @@ impl StoredVfs {
     /// # Errors
     /// Errors of the store and of the directory.
     pub(crate) fn copy_lent<'n>(&self, derived: impl Iterator<Item = &'n str>) -> io::Result<()> {
-        let local = &*self.0.local;
+        let local = &*self.0.places.local;
         for name in derived {
             let lent = self.0.names.lock().lent.get(name).cloned();
             match (lent, local.open(name)) {
-                (Some(lent), Err(error)) if error.kind() == io::ErrorKind::NotFound => lent.copy_to(local, name)?,
+                (Some(lent), Err(error)) if error.kind() == io::ErrorKind::NotFound => lent.copy_to(name)?,
                 (_, opened) => _ = opened?,
             }
             if let Some((directory, _)) = name.rsplit_once('/') {
@@ -270,9 +272,9 @@ impl StoredVfs {
     /// Takes over a name that the owner has given since the last look.
     fn find_new(&self, name: &str) -> io::Result<Option<Arc<Entry>>> {
         let inner = &*self.0;
-        let log = inner.storage.look()?;
+        let log = inner.places.storage.look()?;
         let Some(file) = log.files.into_iter().find(|file| file.name == name) else { return Ok(None) };
-        let entry = Entry::found(&inner.storage, file, false);
+        let entry = Entry::found(&inner.places, file, false);
         Ok(Some(inner.names.lock().files.entry(name.to_owned()).or_insert(entry).clone()))
     }
 
@@ -292,12 +294,12 @@ impl StoredVfs {
     /// Whether the local directory has `derived`, or it is lent from the file `stored`.
     pub(crate) fn is_lent_or_local(&self, derived: &str, stored: &str) -> bool {
         let lent_name = self.0.names.lock().lent.get(derived).map(|entry| entry.name());
-        lent_name.is_some_and(|name| name == stored) || self.0.local.open(derived).is_ok()
+        lent_name.is_some_and(|name| name == stored) || self.0.places.local.open(derived).is_ok()
     }
 
     /// Removes all derived files. Files that are lent can be read again.
     pub(crate) fn remove_derived(&self, directory: &str) -> io::Result<()> {
-        remove_recursively(&*self.0.local, directory)
+        remove_recursively(&*self.0.places.local, directory)
     }
 }
 
@@ -325,7 +327,7 @@ impl Inner {
 
     /// The log that the local files belong to.
     fn local_log_id(&self) -> io::Result<Option<String>> {
-        let file = match self.local.open(LOG_ID) {
+        let file = match self.places.local.open(LOG_ID) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
@@ -339,7 +341,7 @@ impl Inner {
     /// Removes local copies that are incomplete or of no use; returns the names of the files that are complete.
     fn clean_copies(&self, files: &[StoredFile]) -> io::Result<BTreeSet<String>> {
         let present: BTreeSet<String> =
-            self.local.list(COPIES)?.into_iter().map(|name| format!("{COPIES}/{name}")).collect();
+            self.places.local.list(COPIES)?.into_iter().map(|name| format!("{COPIES}/{name}")).collect();
         let is_complete = |file: &&StoredFile| {
             file.state != FileState::Open
                 && present.contains(&copy_name(file.id))
@@ -350,7 +352,7 @@ impl Inner {
             complete.iter().flat_map(|file| [copy_name(file.id), marker_name(file.id)]).collect();
         // Markers come first: a copy without its marker is removed the next time.
         for name in present.iter().rev().filter(|name| !kept.contains(*name)) {
-            self.local.remove(name)?;
+            self.places.local.remove(name)?;
         }
         Ok(complete.into_iter().map(|file| file.name.clone()).collect())
     }
@@ -365,7 +367,7 @@ impl Inner {
         };
         let unnamed: Vec<StoredFile> = removed.iter().map(|entry| entry.to_delete()).collect();
         if !changes.is_empty()
-            && let Err(error) = self.storage.change_names(&changes, &unnamed)
+            && let Err(error) = self.places.storage.change_names(&changes, &unnamed)
         {
             let mut names = self.names.lock();
             names.changed.extend(changed);
@@ -383,7 +385,7 @@ impl Inner {
             names.unnamed.extend(removed.into_iter().map(|entry| self.without_name(entry)));
             names.take_unused()
         };
-        unused.iter().try_for_each(|entry| entry.delete(&*self.local))
+        unused.iter().try_for_each(|entry| entry.delete())
     }
 
     /// A file that the owner has taken the last name of.
@@ -451,7 +453,7 @@ impl Names {
 impl Vfs for StoredVfs {
     fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
         let found = if (self.0.is_derived)(name) {
-            match self.0.local.open(name) {
+            match self.0.places.local.open(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.0.names.lock().lent.get(name).cloned(),
                 opened => return opened,
             }
@@ -464,13 +466,13 @@ impl Vfs for StoredVfs {
             found => found,
         };
         let entry = found.ok_or(io::ErrorKind::NotFound)?;
-        let copy = entry.copy(&*self.0.local)?;
+        let copy = entry.copy()?;
         Ok(Arc::new(StoredHandle { entry, copy, vfs: self.0.clone() }))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
         if (self.0.is_derived)(name) {
-            return self.0.local.create(name);
+            return self.0.places.local.create(name);
         }
         self.0.refuse_on_replica()?;
         // The log appends to its segments; all other files are written once.
@@ -480,12 +482,12 @@ impl Vfs for StoredVfs {
             if names.files.contains_key(name) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            let entry = Entry::new(&self.0.storage, name, state);
+            let entry = Entry::new(&self.0.places, name, state);
             names.files.insert(name.to_owned(), entry.clone());
             names.changed.insert(name.to_owned());
             entry
         };
-        let copy = entry.copy(&*self.0.local)?;
+        let copy = entry.copy()?;
         Ok(Arc::new(StoredHandle { entry, copy, vfs: self.0.clone() }))
     }
 
@@ -496,7 +498,7 @@ impl Vfs for StoredVfs {
             Some(below.split_once('/').map_or(below, |(part, _)| part).to_owned())
         };
         let is_derived = (self.0.is_derived)(directory);
-        let local = if is_derived { self.0.local.list(directory)? } else { Vec::new() };
+        let local = if is_derived { self.0.places.local.list(directory)? } else { Vec::new() };
         let names = self.0.names.lock();
         let mut found: BTreeSet<String> = local.into_iter().collect();
         match is_derived {
@@ -508,7 +510,7 @@ impl Vfs for StoredVfs {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         if (self.0.is_derived)(from) {
-            return self.0.local.rename(from, to);
+            return self.0.places.local.rename(from, to);
         }
         self.0.refuse_on_replica()?;
         let mut names = self.0.names.lock();
@@ -524,7 +526,7 @@ impl Vfs for StoredVfs {
     fn remove(&self, name: &str) -> io::Result<()> {
         if (self.0.is_derived)(name) {
             let was_lent = self.0.names.lock().lent.remove(name).is_some();
-            return match self.0.local.remove(name) {
+            return match self.0.places.local.remove(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && was_lent => Ok(()),
                 removed => removed,
             };
@@ -538,10 +540,10 @@ impl Vfs for StoredVfs {
 
     fn sync_dir(&self, directory: &str) -> io::Result<()> {
         if (self.0.is_derived)(directory) {
-            return self.0.local.sync_dir(directory);
+            return self.0.places.local.sync_dir(directory);
         }
         if directory.is_empty() {
-            self.0.local.sync_dir("")?;
+            self.0.places.local.sync_dir("")?;
         }
         // A replica has changed no names.
         if self.0.is_replica() { Ok(()) } else { self.0.commit_names() }
@@ -549,18 +551,18 @@ impl Vfs for StoredVfs {
 
     fn create_dir_all(&self, directory: &str) -> io::Result<()> {
         match (self.0.is_derived)(directory) {
-            true => self.0.local.create_dir_all(directory),
+            true => self.0.places.local.create_dir_all(directory),
             false => Ok(()),
         }
     }
 
     fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>> {
-        self.0.local.lock(name)
+        self.0.places.local.lock(name)
     }
 
     fn remove_dir(&self, name: &str) -> io::Result<()> {
         if (self.0.is_derived)(name) {
-            return self.0.local.remove_dir(name);
+            return self.0.places.local.remove_dir(name);
         }
         match self.list(name)?.is_empty() {
             true => Ok(()),
@@ -574,8 +576,8 @@ impl Vfs for StoredVfs {
             return Ok(false);
         }
         self.0.refuse_on_replica()?;
-        let entry = Entry::new(&self.0.storage, to, FileState::Whole);
-        if !entry.link(&*self.0.local, from)? {
+        let entry = Entry::new(&self.0.places, to, FileState::Whole);
+        if !entry.link(from)? {
             return Ok(false);
         }
         let mut names = self.0.names.lock();
@@ -606,7 +608,9 @@ struct StoredHandle {
 
 impl VfsFile for StoredHandle {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.entry.read_at(&*self.copy, buffer, offset)
+        let read = self.entry.read_at(&*self.copy, buffer, offset);
+        self.entry.make_room();
+        read
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -625,8 +629,9 @@ impl VfsFile for StoredHandle {
             if !is_new {
                 self.vfs.commit_names()?;
             }
-            self.entry.keep_copy(&*self.vfs.local, &*self.copy)?;
+            self.entry.keep_copy(&*self.copy)?;
         }
+        self.entry.make_room();
         Ok(())
     }
 
@@ -637,8 +642,9 @@ impl VfsFile for StoredHandle {
             // The log cuts a segment that it has finished.
             self.entry.seal();
             self.vfs.names.lock().changed.insert(self.entry.name());
-            self.entry.keep_copy(&*self.vfs.local, &*self.copy)?;
+            self.entry.keep_copy(&*self.copy)?;
         }
+        self.entry.make_room();
         Ok(())
     }
 
