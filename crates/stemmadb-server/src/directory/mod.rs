@@ -35,7 +35,7 @@ use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use stemmadb::backup::RestoreOptions;
 use stemmadb::encryption::EncryptionKey;
-use stemmadb::log_storage::ClusterStore;
+use stemmadb::log_storage::{ClusterStore, LogCopies};
 use stemmadb::open_files::OpenFileLimit;
 use stemmadb::{IndexPolicy, Options};
 use tokio::sync::watch;
@@ -162,6 +162,10 @@ impl Directory {
         std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
         let key = config.key_file.as_ref().map(EncryptionKey::from_file);
         let options = key.iter().fold(Options::new(), |options, key| options.encryption(key.clone()));
+        let options = match config.log_copies_bytes {
+            Some(bytes) => options.log_copies(LogCopies::up_to(bytes)),
+            None => options,
+        };
         let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY), &options, cluster.clone())?;
         let entries = catalog.entries()?;
         match &cluster {

@@ -95,6 +95,8 @@ impl TestServer {
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
             durability: Durability::None,
             scripts: Some(WorkerCommand { program: worker, arguments: Vec::new() }),
+            // In a cluster, logs are also read from where they are.
+            log_copies_bytes: Some(100_000),
             ..Config::new(directory)
         }
     }
