@@ -357,6 +357,14 @@ impl Directory {
         }
     }
 
+    /// Looks which members there are, also those that have just come. Blocks.
+    ///
+    /// # Errors
+    /// 503 if the cluster does not answer.
+    pub(crate) fn refresh_members(&self) -> Result<()> {
+        self.cluster.as_ref().map_or(Ok(()), |cluster| self.look_at_members(cluster))
+    }
+
     /// Reads what other members have changed in the catalog. Returns its version; none without a cluster. Blocks.
     ///
     /// # Errors

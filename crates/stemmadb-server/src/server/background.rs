@@ -72,6 +72,9 @@ pub(super) async fn catch_up(state: &Arc<ServerState>) -> Result<()> {
 /// Lets the other servers of the cluster read what a request has changed, before it is answered. Those that don't
 /// answer read it within a second.
 pub(super) async fn announce(state: &Arc<ServerState>, parts: &Parts) {
+    let directory = state.directory.clone();
+    // One that has just come may already run what is to end.
+    blocking(move || directory.refresh_members()).await.ok();
     ask_others(state, parts, "/_servers").await;
 }
 
