@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 use crate::client::{TestServer, basic};
 
 /// An open feed, read line by line.
-pub(crate) struct Feed(BufReader<TcpStream>);
+pub(crate) struct Feed {
+    stream: BufReader<TcpStream>,
+    /// What was received of the lines to come: a chunk of the response may end within a line.
+    text: Vec<u8>,
+}
 
 impl Feed {
     pub(crate) fn open(server: &TestServer, query: &str, body: &Value) -> Self {
@@ -23,17 +27,39 @@ impl Feed {
             body.len()
         );
         stream.write_all((head + &body).as_bytes()).unwrap();
-        let mut feed = Feed(BufReader::new(stream));
-        let head = feed.line().unwrap();
+        let mut feed = Feed { stream: BufReader::new(stream), text: Vec::new() };
+        let head = feed.received_line();
         assert!(head.starts_with("HTTP/1.1 200"), "{query}: {head}");
+        while !feed.received_line().is_empty() {}
         feed
     }
 
-    fn line(&mut self) -> Option<String> {
+    /// A line of the response's head, or of what separates its chunks.
+    fn received_line(&mut self) -> String {
         let mut line = String::new();
-        match self.0.read_line(&mut line).unwrap() {
-            0 => None,
-            _ => Some(line.trim_end().to_owned()),
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                return Some(String::from_utf8(line).unwrap().trim_end().to_owned());
+            }
+            let length = match self.received_line().as_str() {
+                // After the end.
+                "" => 0,
+                length => usize::from_str_radix(length, 16).unwrap(),
+            };
+            if length == 0 {
+                let rest = String::from_utf8(std::mem::take(&mut self.text)).unwrap();
+                return (!rest.is_empty()).then_some(rest);
+            }
+            let begin = self.text.len();
+            self.text.resize(begin + length, 0);
+            self.stream.read_exact(&mut self.text[begin..]).unwrap();
+            assert_eq!(self.received_line(), "");
         }
     }
 
@@ -41,9 +67,6 @@ impl Feed {
     pub(crate) fn next(&mut self) -> Option<Value> {
         loop {
             let line = self.line()?;
-            if line == "0" {
-                return None;
-            }
             let text = line.strip_prefix("data: ").unwrap_or(&line).trim_end_matches(',');
             let text = if text.starts_with("\"last_seq\"") { format!("{{{text}") } else { text.to_owned() };
             if let Some(row) = serde_json::from_str::<Value>(&text).ok().filter(Value::is_object) {
