@@ -18,6 +18,9 @@ use crate::view::{self, MemberView, View};
 use crate::virtual_database::{Gate, VirtualPast};
 use crate::watch::FederatedWatch;
 
+/// How often figures are read while copies of common documents come and go on other servers.
+const FIGURES_READ_MAX: usize = 5;
+
 /// Several databases that are read as one. See the [crate](crate) for an example.
 ///
 /// Cloning is cheap; clones share what is known about common documents.
@@ -233,6 +236,25 @@ impl Federation {
             });
         }
         Ok((federation, View { members, losers: Some(gate.losers.clone()), has_stubs: false }))
+    }
+
+    /// Reads figures of all members. If copies of common documents came or went on other servers meanwhile, a document
+    /// may be counted twice, or not at all: the figures are read again then, a few times.
+    pub(crate) fn figures<T>(&self, terms: &Terms, read: impl Fn(&Federation, &View) -> Result<T>) -> Result<T> {
+        let (mut federation, mut view) = self.open(None, terms)?;
+        let changes_meanwhile = self.may_overlap() && !self.is_virtual() && view.has_newest_of_servers();
+        for _ in 1..FIGURES_READ_MAX {
+            let figures = read(&federation, &view)?;
+            if !changes_meanwhile {
+                return Ok(figures);
+            }
+            let (current, next) = self.open(None, terms)?;
+            if next.losers == view.losers {
+                return Ok(figures);
+            }
+            (federation, view) = (current, next);
+        }
+        read(&federation, &view)
     }
 
     /// The members, and which copies of common documents do not count, at one moment or at the sequences of a token.

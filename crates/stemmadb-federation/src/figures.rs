@@ -8,7 +8,7 @@ use stemmadb::{Aggregation, Error, Object, Result, Selector, Summary, Value};
 
 use crate::federation::{Federation, Terms, prepared};
 use crate::find::{FederatedFind, FederatedGroupBy};
-use crate::view::MemberView;
+use crate::view::{MemberView, View};
 
 /// An aggregation: its documents, and the rest of its description.
 struct Figures {
@@ -17,16 +17,17 @@ struct Figures {
 }
 
 pub(crate) fn count(find: &FederatedFind) -> Result<u64> {
-    let (federation, terms) = (&find.federation, find.terms());
-    let (federation, view) = federation.open(None, &terms)?;
-    let query = prepared(find.query.clone().without_continuation(), &federation.members)?;
-    let counts = federation.ask(
-        &view,
-        &terms,
-        |at, database| view.remote_find(at, database, terms.bounded(view.narrowed(at, &query))).send_count(),
-        |at, snapshot| snapshot.find(terms.bounded(view.narrowed(at, &query))).count(),
-    )?;
-    Ok(counts.into_iter().sum())
+    let terms = find.terms();
+    find.federation.figures(&terms, |federation, view| {
+        let query = prepared(find.query.clone().without_continuation(), &federation.members)?;
+        let counts = federation.ask(
+            view,
+            &terms,
+            |at, database| view.remote_find(at, database, terms.bounded(view.narrowed(at, &query))).send_count(),
+            |at, snapshot| snapshot.find(terms.bounded(view.narrowed(at, &query))).count(),
+        )?;
+        Ok(counts.into_iter().sum())
+    })
 }
 
 pub(crate) fn aggregate(
@@ -111,14 +112,24 @@ impl Figures {
         terms: &Terms,
         with_cancellation: impl Fn(Aggregation) -> Aggregation,
     ) -> Result<PartialAggregation> {
-        let (federation, view) = federation.open(None, terms)?;
         let aggregation = with_cancellation(Aggregation::parse(&Value::Object(self.rest.clone()))?);
+        federation.figures(terms, |federation, view| self.merged(federation, view, terms, &aggregation))
+    }
+
+    /// The states of all members, merged.
+    fn merged(
+        &self,
+        federation: &Federation,
+        view: &View,
+        terms: &Terms,
+        aggregation: &Aggregation,
+    ) -> Result<PartialAggregation> {
         let selector = |at: usize| match view.counted(at) {
             Some(counted) => self.selector.clone().and(counted),
             None => self.selector.clone(),
         };
         let states = federation.ask(
-            &view,
+            view,
             terms,
             |at, database| {
                 let mut whole = self.rest.clone();

@@ -46,6 +46,11 @@ fn snapshot(database: &Database, sequence: Option<Sequence>) -> Result<Snapshot>
 }
 
 impl View {
+    /// Whether a member is read on its server as it is then.
+    pub(crate) fn has_newest_of_servers(&self) -> bool {
+        self.members.iter().any(|member| matches!(member, MemberView::Remote(None)))
+    }
+
     /// The ids of a member whose copies do not count.
     pub(crate) fn losers_of(&self, member: usize) -> Option<&HashSet<DocumentId>> {
         self.losers.as_ref().map(|losers| &losers[member]).filter(|ids| !ids.is_empty())
