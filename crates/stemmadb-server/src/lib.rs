@@ -75,7 +75,7 @@ pub use functions::{FunctionContext, FunctionTransaction};
 pub use http::BLOCKING_THREADS_MAX;
 pub use hyper::Method;
 pub use log::{Format, Level, Log, Logging};
-pub use objects::{ObjectTarget, backup_target};
+pub use objects::{ObjectLog, ObjectTarget, backup_target};
 pub use replicator::{peer, request};
 pub use routes::{RouteDescription, route_descriptions};
 pub use server::{MountedService, ResponseBody, Server, ServerBuilder};
