@@ -60,8 +60,6 @@ pub(super) struct CatalogEntry {
     pub(super) is_partitioned: bool,
     /// Whether it is kept in memory only. Such an entry is not stored.
     pub(super) is_in_memory: bool,
-    /// The URL of the bucket that has its log, if that is not in its directory.
-    pub(super) bucket: Option<String>,
     pub(super) kind: DatabaseKind,
 }
 
@@ -82,8 +80,6 @@ struct DatabaseRecord {
     is_virtual: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shard_of: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    bucket: Option<String>,
 }
 
 pub(super) struct Catalog {
@@ -107,7 +103,6 @@ impl CatalogEntry {
             revs_limit: None,
             is_partitioned: false,
             is_in_memory: false,
-            bucket: None,
             kind: DatabaseKind::Plain,
         }
     }
@@ -174,7 +169,6 @@ impl CatalogEntry {
             partitioned: self.is_partitioned,
             is_virtual: self.kind == DatabaseKind::Virtual,
             shard_of: self.kind.shard_of().map(str::to_owned),
-            bucket: self.bucket.clone(),
         })
     }
 }
@@ -295,7 +289,6 @@ impl Catalog {
                 revs_limit: record.revs_limit,
                 is_partitioned: record.partitioned,
                 is_in_memory: false,
-                bucket: record.bucket,
                 kind: match record.shard_of {
                     Some(of) if self.shared.is_some() => DatabaseKind::ClusterShard(of),
                     Some(of) => DatabaseKind::Shard(of),

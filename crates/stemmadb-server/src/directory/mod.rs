@@ -45,7 +45,6 @@ use crate::auth::Security;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
-use crate::objects::ObjectLog;
 use crate::settings::SettingStore;
 use catalog::{Catalog, CatalogEntry};
 use memory::MemoryShare;
@@ -101,8 +100,6 @@ pub(crate) struct NewDatabase {
     pub(crate) is_partitioned: bool,
     /// Whether it is kept in memory only, and is gone when the server stops.
     pub(crate) is_in_memory: bool,
-    /// The URL of the bucket that has its log, if that is not in its directory. A log that is there is taken over.
-    pub(crate) bucket: Option<String>,
     /// The paths that it indexes; all by default.
     pub(crate) index_policy: Option<IndexPolicy>,
     pub(crate) kind: DatabaseKind,
@@ -450,13 +447,8 @@ impl Directory {
                 && self.catalog.is_being_removed(directory).is_ok_and(|is_removed| !is_removed)
         };
         let directory = file_name::directory_of(name, is_free);
-        let NewDatabase { is_partitioned, is_in_memory, bucket, index_policy, kind } = new;
-        if let Some(bucket) = &bucket
-            && let Some(slot) = slots.values().find(|slot| slot.entry.bucket.as_ref() == Some(bucket))
-        {
-            return Err(Failure::bad_request(format!("`{}` has its log in {bucket}", slot.entry.name)));
-        }
-        let entry = CatalogEntry { is_partitioned, is_in_memory, bucket, kind, ..CatalogEntry::new(name, directory) };
+        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
+        let entry = CatalogEntry { is_partitioned, is_in_memory, kind, ..CatalogEntry::new(name, directory) };
         if !is_in_memory {
             self.catalog.add(&entry)?;
         }
@@ -468,10 +460,7 @@ impl Directory {
 
     /// Adds a new database to the catalog of the cluster. No lock is held while the cluster is asked.
     fn add_shared(&self, name: &str, new: NewDatabase) -> Result<Arc<DatabaseSlot>> {
-        let NewDatabase { is_partitioned, is_in_memory, bucket, index_policy, kind } = new;
-        if bucket.is_some() {
-            return Err(Failure::bad_request("In a cluster, the cluster has all logs: leave `log` out."));
-        }
+        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
         if is_in_memory {
             return Err(Failure::not_implemented("A cluster has no databases in memory: leave `memory` out."));
         }
@@ -600,15 +589,6 @@ impl Directory {
 
     /// Removes a database from the catalog, closes it, and removes its directory.
     fn forget(&self, slot: &DatabaseSlot) -> Result<()> {
-        if let Some(bucket) = &slot.entry.bucket {
-            if let Some(served) = slot.opened.lock().take() {
-                served.close();
-            }
-            // Before it is forgotten where the log is: if this fails, the deletion can be repeated.
-            let deleted = ObjectLog::open(bucket)?.delete_all();
-            deleted
-                .map_err(|error| Failure::from(stemmadb::Error::io(format!("delete the log in {bucket}"), error)))?;
-        }
         if self.cluster.is_some() {
             // No lock is held while the cluster is asked.
             self.catalog.remove(&slot.entry)?;

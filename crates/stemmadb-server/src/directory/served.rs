@@ -23,7 +23,6 @@ use super::whole::{WholeDatabase, WholeSlot};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 use crate::http::{ConcurrencyTracker, blocking, can_block_in_place, spawn_blocking};
-use crate::objects::ObjectLog;
 
 /// An open database with the server's state for it.
 pub(crate) struct ServedDatabase {
@@ -31,7 +30,6 @@ pub(crate) struct ServedDatabase {
     created: u64,
     /// Distinguishes it from other databases that had or have its name.
     instance_id: String,
-    bucket: Option<String>,
     is_partitioned: bool,
     is_shard: bool,
     database: Database,
@@ -92,10 +90,7 @@ impl ServedDatabase {
         let options = share.options(options);
         let options = match &ownership {
             Some(ownership) => options.log_storage(ownership.log()),
-            None => match &entry.bucket {
-                Some(bucket) => options.log_storage(ObjectLog::open(bucket)?),
-                None => options,
-            },
+            None => options,
         };
         let options = match entry.revs_limit {
             Some(revs_limit) => options.revs_limit(revs_limit),
@@ -125,7 +120,6 @@ impl ServedDatabase {
             name,
             created,
             instance_id: entry.instance_id.clone(),
-            bucket: entry.bucket.clone(),
             is_partitioned: entry.is_partitioned,
             is_shard: matches!(entry.kind, DatabaseKind::Shard(_)),
             database,
@@ -177,11 +171,6 @@ impl ServedDatabase {
     /// Whether it still belongs to this server: an answer that was read before is as of now.
     pub(crate) fn is_owned(&self) -> bool {
         self.ownership.as_ref().is_none_or(|ownership| ownership.is_current())
-    }
-
-    /// The URL of the bucket that has the log, if that is not in the database's directory.
-    pub(crate) fn bucket(&self) -> Option<&str> {
-        self.bucket.as_deref()
     }
 
     /// A short id that distinguishes it from other databases that had or have its name.

@@ -17,20 +17,15 @@ use crate::auth::{Restriction, Security};
 use crate::directory::{NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
-use crate::objects::ObjectLog;
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     if let Some(entered) = &call.virtual_database {
         return HttpResponse::ok(&virtual_database::info(entered.open.clone(), ShardTotals::default(), None).await?);
     }
-    let served = call.open_database().await?;
-    let mut info = database_info(served.clone(), call.restriction.clone()).await?;
+    let mut info = database_info(call.open_database().await?, call.restriction.clone()).await?;
     if call.restriction.is_some() {
         return HttpResponse::ok(&info);
-    }
-    if let Some(bucket) = served.bucket() {
-        info["log"] = bucket.into();
     }
     if let Some(status) = call.state.shipping.status(call.parameter("db")?) {
         info["backup"] = status_value(&status);
@@ -94,14 +89,7 @@ pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
         None => None,
     };
     let is_in_memory = call.query.flag("memory", false)?;
-    let bucket = call.query.text("log").map(str::to_owned);
-    if let Some(bucket) = &bucket {
-        if is_in_memory {
-            return Err(Failure::bad_request("A database in memory has no `log`: leave `memory` or `log` out."));
-        }
-        ObjectLog::open(bucket)?;
-    }
-    let new = NewDatabase { is_partitioned, is_in_memory, bucket, index_policy, ..NewDatabase::default() };
+    let new = NewDatabase { is_partitioned, is_in_memory, index_policy, ..NewDatabase::default() };
     call.state.directory.create_with(name, new).await?;
     Ok(created(&call, name))
 }

@@ -37,7 +37,7 @@ impl FencedVirtual {
 
 /// Creates a virtual database with this number of shards.
 pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
-    for other in ["partitioned", "index", "log", "memory"] {
+    for other in ["partitioned", "index", "memory"] {
         if call.query.text(other).is_some() {
             return Err(Failure::bad_request(format!("A virtual database has no `{other}`")));
         }

@@ -118,11 +118,6 @@ pub(super) const KEY_LIST: &[Parameter] =
 pub(super) const NEW_DATABASE: &[Parameter] = &[
     flag("partitioned", "Whether the id of each document names its partition, as `partition:id`."),
     flag("memory", "Keep the database in memory only: it is gone when the server stops."),
-    text(
-        "log",
-        "The bucket that has the log, as `s3://bucket/prefix`, instead of the server's disk. A log that is there is \
-         taken over. Deleting the database deletes it.",
-    ),
     number("shards", "Create a virtual database, whose documents are stored in this number of databases."),
     text(
         "servers",

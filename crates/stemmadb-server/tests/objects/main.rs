@@ -1,13 +1,9 @@
 //! Backups in a real S3 server, also behind a proxy that does requests wrong. Without Go, which builds the server, the
 //! tests say so and pass.
 
-#[path = "../http/client.rs"]
-#[expect(dead_code, reason = "the other tests' client, of which this needs a part")]
-mod client;
 mod gateway;
 #[path = "../support/go.rs"]
 mod go;
-mod logs;
 mod proxy;
 
 use std::collections::BTreeMap;

@@ -129,8 +129,8 @@ impl ObjectLog {
         Arc::new(ObjectLog { requests: Arc::new(requests) })
     }
 
-    /// Takes the log over and deletes it. Small objects stay, which keep earlier owners from writing to it: one, and one
-    /// of 36 bytes for each owner and file that it could append to. The next owner creates another log.
+    /// Takes the log over and deletes it. One small object stays, which keeps earlier owners from writing to it; the
+    /// next owner creates another log.
     ///
     /// # Errors
     /// Errors of the store. What is left of the log is deleted by the next call.
