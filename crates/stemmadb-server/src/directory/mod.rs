@@ -32,7 +32,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use hyper::StatusCode;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use stemmadb::backup::RestoreOptions;
 use stemmadb::encryption::EncryptionKey;
 use stemmadb::log_storage::ClusterStore;
@@ -45,6 +45,7 @@ use crate::auth::Security;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
+use crate::objects::ObjectLog;
 use crate::settings::SettingStore;
 use catalog::{Catalog, CatalogEntry};
 use memory::MemoryShare;
@@ -100,6 +101,8 @@ pub(crate) struct NewDatabase {
     pub(crate) is_partitioned: bool,
     /// Whether it is kept in memory only, and is gone when the server stops.
     pub(crate) is_in_memory: bool,
+    /// The URL of the bucket that has its log, or gets it.
+    pub(crate) log_url: Option<String>,
     /// The paths that it indexes; all by default.
     pub(crate) index_policy: Option<IndexPolicy>,
     pub(crate) kind: DatabaseKind,
@@ -329,9 +332,13 @@ impl Directory {
     /// Creates the database `name` with options.
     ///
     /// # Errors
-    /// As [`Directory::create`]; 400 for a partitioned database with the name of a system database.
-    pub(crate) async fn create_with(self: &Arc<Self>, name: &str, new: NewDatabase) -> Result<()> {
+    /// As [`Directory::create`]; 400 for a partitioned database with the name of a system database, and for a log in a
+    /// bucket that is no valid one, or in a cluster; 503 if the bucket can't be reached.
+    pub(crate) async fn create_with(self: &Arc<Self>, name: &str, mut new: NewDatabase) -> Result<()> {
         name::check(name)?;
+        if let Some(url) = &mut new.log_url {
+            self.check_log_url(url)?;
+        }
         if new.is_partitioned && name::is_of_system(name) {
             return Err(Failure::bad_request("Cannot partition a system database"));
         }
@@ -359,6 +366,21 @@ impl Directory {
             Ok(())
         })
         .await
+    }
+
+    /// Checks the URL of a new database's log, and removes a slash at its end.
+    ///
+    /// # Errors
+    /// 400 if it is malformed, or the server is in a cluster.
+    fn check_log_url(&self, url: &mut String) -> Result<()> {
+        if self.cluster.is_some() {
+            return Err(Failure::bad_request(
+                "The servers of a cluster share one store for all logs: leave `log` out.",
+            ));
+        }
+        url.truncate(url.trim_end_matches('/').len());
+        ObjectLog::open(url)?;
+        Ok(())
     }
 
     /// Creates the database `name` with files that `fill` puts into a directory that does not exist yet. A failure, or
@@ -437,14 +459,18 @@ impl Directory {
         if slots.contains_key(name) {
             return Err(already_exists());
         }
+        let has_same_log = |slot: &&Arc<DatabaseSlot>| new.log_url.is_some() && slot.entry.log_url == new.log_url;
+        if let Some(other) = slots.values().find(has_same_log) {
+            return Err(Failure::bad_request(format!("`{}` has its log there.", other.entry.name)));
+        }
         // A failed look-up counts as taken.
         let is_free = |directory: &str| {
             !self.path.join(directory).exists()
                 && self.catalog.is_being_removed(directory).is_ok_and(|is_removed| !is_removed)
         };
         let directory = file_name::directory_of(name, is_free);
-        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
-        let entry = CatalogEntry { is_partitioned, is_in_memory, kind, ..CatalogEntry::new(name, directory) };
+        let NewDatabase { is_partitioned, is_in_memory, log_url, index_policy, kind } = new;
+        let entry = CatalogEntry { is_partitioned, is_in_memory, log_url, kind, ..CatalogEntry::new(name, directory) };
         if !is_in_memory {
             self.catalog.add(&entry)?;
         }
@@ -456,7 +482,7 @@ impl Directory {
 
     /// Adds a new database to the catalog of the cluster. No lock is held while the cluster is asked.
     fn add_shared(&self, name: &str, new: NewDatabase) -> Result<Arc<DatabaseSlot>> {
-        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
+        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind, log_url: _ } = new;
         if is_in_memory {
             return Err(Failure::not_implemented("A cluster has no databases in memory: leave `memory` out."));
         }
@@ -470,7 +496,7 @@ impl Directory {
         Ok(slot)
     }
 
-    /// Removes a database that could not be created. On a full disk, it is removed from the catalog later.
+    /// Removes a database that could not be created. Its log in a bucket stays: it may have been there before. On a full disk, it is removed from the catalog later.
     fn abandon(&self, slot: &DatabaseSlot) {
         self.slots.write().remove(&slot.entry.name);
         if slot.entry.is_in_memory {
@@ -583,8 +609,31 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes a database from the catalog, closes it, and removes its directory.
+    /// Closes a database and deletes its log in a bucket. Until the returned lock is given up, nobody opens it, which
+    /// would create another log.
+    ///
+    /// # Errors
+    /// 503 if the bucket can't be reached; 404 if the database was removed meanwhile.
+    fn delete_log<'s>(&self, slot: &'s DatabaseSlot, url: &str) -> Result<MutexGuard<'s, Option<Arc<ServedDatabase>>>> {
+        let mut opened = slot.opened.lock();
+        if !is_listed(&self.slots.read(), slot) {
+            return Err(Failure::no_database());
+        }
+        if let Some(served) = opened.take() {
+            served.close();
+        }
+        let deleted = ObjectLog::open(url)?.delete_all();
+        deleted.map_err(|error| {
+            let reason = format!("The log can't be deleted, and so the database was not: {error}");
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
+        })?;
+        Ok(opened)
+    }
+
+    /// Removes a database from the catalog, closes it, and removes its directory. A log in a bucket is deleted first: a
+    /// crash then leaves an empty database.
     fn forget(&self, slot: &DatabaseSlot) -> Result<()> {
+        let locked = slot.entry.log_url.as_deref().map(|url| self.delete_log(slot, url)).transpose()?;
         if self.cluster.is_some() {
             // No lock is held while the cluster is asked.
             self.catalog.remove(&slot.entry)?;
@@ -598,7 +647,7 @@ impl Directory {
         }
         slots.remove(&slot.entry.name);
         drop(slots);
-        if let Some(served) = slot.opened.lock().take() {
+        if let Some(served) = locked.unwrap_or_else(|| slot.opened.lock()).take() {
             served.close();
         }
         if slot.entry.is_in_memory {

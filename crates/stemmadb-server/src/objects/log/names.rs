@@ -194,7 +194,7 @@ impl Requests {
         if let Creation::Collided(_) = self.create(&object_name(number), bytes).await? {
             return Ok(false);
         }
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.bucket.timeout;
         loop {
             match self.list(DIRECTORY, Some(&object_name(number))).await {
                 Ok(greater) => return Ok(greater.is_empty()),

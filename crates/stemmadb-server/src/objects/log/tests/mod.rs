@@ -21,8 +21,8 @@ use super::*;
 use faulty_store::{Fault, FaultyStore};
 
 fn log_in(store: &FaultyStore) -> Arc<ObjectLog> {
-    let bucket = Bucket::of_store(Arc::new(store.clone()), "memory://", "archive".into()).unwrap();
-    ObjectLog::of_bucket(bucket, Duration::from_millis(30))
+    let bucket = Bucket::of_store(Arc::new(store.clone()), "memory://", "archive".into(), Duration::from_millis(30));
+    ObjectLog::of_bucket(bucket.unwrap())
 }
 
 fn now<T: Send + 'static>(log: &ObjectLog, future: impl Future<Output = T> + Send + 'static) -> T {
