@@ -378,8 +378,8 @@ impl Directory {
                 "The servers of a cluster share one store for all logs: leave `log` out.",
             ));
         }
-        url.truncate(url.trim_end_matches('/').len());
         ObjectLog::open(url)?;
+        url.truncate(url.trim_end_matches('/').len());
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Logs of databases in a real S3 server: of programs, and of servers, as a cold tier.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +107,8 @@ fn a_store_that_ignores_conditions_gets_no_log() {
 struct Served {
     process: Child,
     address: SocketAddr,
+    /// Open as long as the process may write to it.
+    _output: Lines<BufReader<ChildStdout>>,
 }
 
 /// Names the directory of the server that this process is to be.
@@ -118,9 +120,12 @@ impl Served {
         command.args(["--exact", "logs::serves_in_another_process", "--nocapture"]).env(SERVED, directory);
         command.envs(variables(port)).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let address = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("ADDRESS ")?.1.to_owned()));
-        Served { process, address: address.expect("a server").parse().unwrap() }
+        let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+        let lines = output.by_ref().map_while(Result::ok);
+        let mut addresses = lines.filter_map(|line| Some(line.split_once("ADDRESS ")?.1.to_owned()));
+        let address = addresses.next().expect("a server").parse().unwrap();
+        drop(addresses);
+        Served { process, address, _output: output }
     }
 
     fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
