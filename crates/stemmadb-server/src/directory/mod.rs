@@ -8,6 +8,7 @@
 //! directory is removed. So a crash leaves at most an empty database, or a directory whose removal is completed at the
 //! next start. A new database never gets a directory that exists, or whose removal is not completed.
 
+mod bucket_logs;
 mod catalog;
 mod copied;
 mod descriptors;
@@ -32,7 +33,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use hyper::StatusCode;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use stemmadb::backup::RestoreOptions;
 use stemmadb::encryption::EncryptionKey;
 use stemmadb::log_storage::ClusterStore;
@@ -45,7 +46,6 @@ use crate::auth::Security;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
-use crate::objects::ObjectLog;
 use crate::settings::SettingStore;
 use catalog::{Catalog, CatalogEntry};
 use memory::MemoryShare;
@@ -368,21 +368,6 @@ impl Directory {
         .await
     }
 
-    /// Checks the URL of a new database's log, and removes a slash at its end.
-    ///
-    /// # Errors
-    /// 400 if it is malformed, or the server is in a cluster.
-    fn check_log_url(&self, url: &mut String) -> Result<()> {
-        if self.cluster.is_some() {
-            return Err(Failure::bad_request(
-                "The servers of a cluster share one store for all logs: leave `log` out.",
-            ));
-        }
-        ObjectLog::open(url)?;
-        url.truncate(url.trim_end_matches('/').len());
-        Ok(())
-    }
-
     /// Creates the database `name` with files that `fill` puts into a directory that does not exist yet. A failure, or
     /// a crash before the files are complete, leaves nothing behind.
     ///
@@ -496,7 +481,8 @@ impl Directory {
         Ok(slot)
     }
 
-    /// Removes a database that could not be created. Its log in a bucket stays: it may have been there before. On a full disk, it is removed from the catalog later.
+    /// Removes a database that could not be created. Its log in a bucket stays, as it may have been there before. On a
+    /// full disk, the database is removed from the catalog later.
     fn abandon(&self, slot: &DatabaseSlot) {
         self.slots.write().remove(&slot.entry.name);
         if slot.entry.is_in_memory {
@@ -607,27 +593,6 @@ impl Directory {
             }
         }
         Ok(())
-    }
-
-    /// Closes a database and deletes its log in a bucket. Until the returned lock is given up, nobody opens it, which
-    /// would create another log.
-    ///
-    /// # Errors
-    /// 503 if the bucket can't be reached; 404 if the database was removed meanwhile.
-    fn delete_log<'s>(&self, slot: &'s DatabaseSlot, url: &str) -> Result<MutexGuard<'s, Option<Arc<ServedDatabase>>>> {
-        let mut opened = slot.opened.lock();
-        if !is_listed(&self.slots.read(), slot) {
-            return Err(Failure::no_database());
-        }
-        if let Some(served) = opened.take() {
-            served.close();
-        }
-        let deleted = ObjectLog::open(url)?.delete_all();
-        deleted.map_err(|error| {
-            let reason = format!("The log can't be deleted, and so the database was not: {error}");
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
-        })?;
-        Ok(opened)
     }
 
     /// Removes a database from the catalog, closes it, and removes its directory. A log in a bucket is deleted first: a

@@ -1,5 +1,5 @@
-//! Backups and logs in a real S3 server, also behind a proxy that does requests wrong. Without Go, which builds the server, the
-//! tests say so and pass.
+//! Backups and logs in a real S3 server, also behind a proxy that does requests wrong. Without Go, which builds the
+//! server, the tests say so and pass.
 
 mod gateway;
 #[path = "../support/go.rs"]

@@ -1,7 +1,7 @@
 //! The names of a log: a chain of objects, each with all names.
 //!
-//! The object with the greatest number counts. Objects before it are deleted, so a deposed owner may succeed in creating
-//! one of them again. Two rules make that harmless:
+//! The object with the greatest number counts. Objects before it are deleted, so a deposed owner may succeed in
+//! creating one of them again. Two rules make that harmless:
 //! - The object with the greatest number is never deleted, not even when the log is: it says so then.
 //! - A creation counts only if no greater number exists after it. A number that was deleted is always below one that
 //!   exists, so whoever creates it again finds that one, and was deposed.
