@@ -43,7 +43,7 @@ fn a_log_outlives_its_directory_and_answers_that_are_lost() {
         proxy.add("PUT", path, Fault::LoseAnswer, 1);
         insert(&db, &format!("lost {number}"));
         let id = format!("lost {number}");
-        let revision = db.get(&id).unwrap().unwrap().revision().clone();
+        let revision = *db.get(&id).unwrap().unwrap().revision();
         db.files().attach(&id, &revision, "file", "text/plain", &vec![number as u8; 100_000][..]).unwrap();
     }
     proxy.add("PUT", "/log/segments/", Fault::Late(Duration::from_millis(2500)), 1);
