@@ -1,7 +1,7 @@
 //! Logs in a store in memory: what an owner that was deposed may still do, calls that fail or arrive late, merging, and
 //! databases whose directory is lost.
 //!
-//! `STEMMA_FAULT_STRIDE` tests only every n-th call (default 11; 1 for all).
+//! `STEMMA_FAULT_STRIDE` tests only every n-th call (default 23; 1 for all).
 
 mod faulty_store;
 
@@ -428,7 +428,7 @@ const STEPS: u64 = 60;
 
 #[test]
 fn nothing_acknowledged_is_lost_when_any_request_fails() {
-    let stride = std::env::var("STEMMA_FAULT_STRIDE").ok().and_then(|text| text.parse().ok()).unwrap_or(11);
+    let stride = std::env::var("STEMMA_FAULT_STRIDE").ok().and_then(|text| text.parse().ok()).unwrap_or(23);
     let (store, directory) = (FaultyStore::new(), TempDir::new().unwrap());
     let log = log_in(&store);
     let db = open(&directory, &log);
