@@ -58,6 +58,8 @@ pub(super) struct CatalogEntry {
     pub(super) revs_limit: Option<usize>,
     /// Whether the id of each document names its partition.
     pub(super) is_partitioned: bool,
+    /// The URL of the bucket that has its log, if one has.
+    pub(super) log_url: Option<String>,
     /// Whether it is kept in memory only. Such an entry is not stored.
     pub(super) is_in_memory: bool,
     pub(super) kind: DatabaseKind,
@@ -76,6 +78,8 @@ struct DatabaseRecord {
     revs_limit: Option<usize>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     partitioned: bool,
+    #[serde(default, rename = "log", skip_serializing_if = "Option::is_none")]
+    log_url: Option<String>,
     #[serde(default, rename = "virtual", skip_serializing_if = "std::ops::Not::not")]
     is_virtual: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +106,7 @@ impl CatalogEntry {
             security: Security::default(),
             revs_limit: None,
             is_partitioned: false,
+            log_url: None,
             is_in_memory: false,
             kind: DatabaseKind::Plain,
         }
@@ -167,6 +172,7 @@ impl CatalogEntry {
             security: self.security.value().deserialize_into()?,
             revs_limit: self.revs_limit,
             partitioned: self.is_partitioned,
+            log_url: self.log_url.clone(),
             is_virtual: self.kind == DatabaseKind::Virtual,
             shard_of: self.kind.shard_of().map(str::to_owned),
         })
@@ -288,6 +294,7 @@ impl Catalog {
                 security,
                 revs_limit: record.revs_limit,
                 is_partitioned: record.partitioned,
+                log_url: record.log_url,
                 is_in_memory: false,
                 kind: match record.shard_of {
                     Some(of) if self.shared.is_some() => DatabaseKind::ClusterShard(of),

@@ -8,6 +8,7 @@
 //! directory is removed. So a crash leaves at most an empty database, or a directory whose removal is completed at the
 //! next start. A new database never gets a directory that exists, or whose removal is not completed.
 
+mod bucket_logs;
 mod catalog;
 mod copied;
 mod descriptors;
@@ -100,6 +101,8 @@ pub(crate) struct NewDatabase {
     pub(crate) is_partitioned: bool,
     /// Whether it is kept in memory only, and is gone when the server stops.
     pub(crate) is_in_memory: bool,
+    /// The URL of the bucket that has its log, or gets it.
+    pub(crate) log_url: Option<String>,
     /// The paths that it indexes; all by default.
     pub(crate) index_policy: Option<IndexPolicy>,
     pub(crate) kind: DatabaseKind,
@@ -333,9 +336,13 @@ impl Directory {
     /// Creates the database `name` with options.
     ///
     /// # Errors
-    /// As [`Directory::create`]; 400 for a partitioned database with the name of a system database.
-    pub(crate) async fn create_with(self: &Arc<Self>, name: &str, new: NewDatabase) -> Result<()> {
+    /// As [`Directory::create`]; 400 for a partitioned database with the name of a system database, and for a log in a
+    /// bucket that is no valid one, or in a cluster; 503 if the bucket can't be reached.
+    pub(crate) async fn create_with(self: &Arc<Self>, name: &str, mut new: NewDatabase) -> Result<()> {
         name::check(name)?;
+        if let Some(url) = &mut new.log_url {
+            self.check_log_url(url)?;
+        }
         if new.is_partitioned && name::is_of_system(name) {
             return Err(Failure::bad_request("Cannot partition a system database"));
         }
@@ -441,14 +448,18 @@ impl Directory {
         if slots.contains_key(name) {
             return Err(already_exists());
         }
+        let has_same_log = |slot: &&Arc<DatabaseSlot>| new.log_url.is_some() && slot.entry.log_url == new.log_url;
+        if let Some(other) = slots.values().find(has_same_log) {
+            return Err(Failure::bad_request(format!("`{}` has its log there.", other.entry.name)));
+        }
         // A failed look-up counts as taken.
         let is_free = |directory: &str| {
             !self.path.join(directory).exists()
                 && self.catalog.is_being_removed(directory).is_ok_and(|is_removed| !is_removed)
         };
         let directory = file_name::directory_of(name, is_free);
-        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
-        let entry = CatalogEntry { is_partitioned, is_in_memory, kind, ..CatalogEntry::new(name, directory) };
+        let NewDatabase { is_partitioned, is_in_memory, log_url, index_policy, kind } = new;
+        let entry = CatalogEntry { is_partitioned, is_in_memory, log_url, kind, ..CatalogEntry::new(name, directory) };
         if !is_in_memory {
             self.catalog.add(&entry)?;
         }
@@ -460,7 +471,7 @@ impl Directory {
 
     /// Adds a new database to the catalog of the cluster. No lock is held while the cluster is asked.
     fn add_shared(&self, name: &str, new: NewDatabase) -> Result<Arc<DatabaseSlot>> {
-        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind } = new;
+        let NewDatabase { is_partitioned, is_in_memory, index_policy, kind, log_url: _ } = new;
         if is_in_memory {
             return Err(Failure::not_implemented("A cluster has no databases in memory: leave `memory` out."));
         }
@@ -474,7 +485,8 @@ impl Directory {
         Ok(slot)
     }
 
-    /// Removes a database that could not be created. On a full disk, it is removed from the catalog later.
+    /// Removes a database that could not be created. Its log in a bucket stays, as it may have been there before. On a
+    /// full disk, the database is removed from the catalog later.
     fn abandon(&self, slot: &DatabaseSlot) {
         self.slots.write().remove(&slot.entry.name);
         if slot.entry.is_in_memory {
@@ -587,8 +599,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes a database from the catalog, closes it, and removes its directory.
+    /// Removes a database from the catalog, closes it, and removes its directory. A log in a bucket is deleted first: a
+    /// crash then leaves an empty database.
     fn forget(&self, slot: &DatabaseSlot) -> Result<()> {
+        let locked = slot.entry.log_url.as_deref().map(|url| self.delete_log(slot, url)).transpose()?;
         if self.cluster.is_some() {
             // No lock is held while the cluster is asked.
             self.catalog.remove(&slot.entry)?;
@@ -602,7 +616,7 @@ impl Directory {
         }
         slots.remove(&slot.entry.name);
         drop(slots);
-        if let Some(served) = slot.opened.lock().take() {
+        if let Some(served) = locked.unwrap_or_else(|| slot.opened.lock()).take() {
             served.close();
         }
         if slot.entry.is_in_memory {

@@ -23,6 +23,7 @@ use super::whole::{WholeDatabase, WholeSlot};
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 use crate::http::{ConcurrencyTracker, blocking, can_block_in_place, spawn_blocking};
+use crate::objects::ObjectLog;
 
 /// An open database with the server's state for it.
 pub(crate) struct ServedDatabase {
@@ -31,6 +32,7 @@ pub(crate) struct ServedDatabase {
     /// Distinguishes it from other databases that had or have its name.
     instance_id: String,
     is_partitioned: bool,
+    log_url: Option<String>,
     is_shard: bool,
     database: Database,
     /// The right to serve it, if the server is in a cluster.
@@ -88,9 +90,10 @@ impl ServedDatabase {
         ownership: Option<Arc<dyn LogOwnership>>,
     ) -> stemmadb::Result<Self> {
         let options = share.options(options);
-        let options = match &ownership {
-            Some(ownership) => options.log_storage(ownership.log()),
-            None => options,
+        let options = match (&ownership, &entry.log_url) {
+            (Some(ownership), _) => options.log_storage(ownership.log()),
+            (None, Some(url)) => options.log_storage(ObjectLog::open(url)?),
+            (None, None) => options,
         };
         let options = match entry.revs_limit {
             Some(revs_limit) => options.revs_limit(revs_limit),
@@ -121,6 +124,7 @@ impl ServedDatabase {
             created,
             instance_id: entry.instance_id.clone(),
             is_partitioned: entry.is_partitioned,
+            log_url: entry.log_url.clone(),
             is_shard: matches!(entry.kind, DatabaseKind::Shard(_)),
             database,
             ownership: None,
@@ -181,6 +185,11 @@ impl ServedDatabase {
     /// Whether the id of each document names its partition.
     pub(crate) fn is_partitioned(&self) -> bool {
         self.is_partitioned
+    }
+
+    /// The URL of the bucket that has its log, if one has.
+    pub(crate) fn log_url(&self) -> Option<&str> {
+        self.log_url.as_deref()
     }
 
     /// Returns the value of type `T` that is attached to this database, created by default on first use.

@@ -23,9 +23,13 @@ pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     if let Some(entered) = &call.virtual_database {
         return HttpResponse::ok(&virtual_database::info(entered.open.clone(), ShardTotals::default(), None).await?);
     }
-    let mut info = database_info(call.open_database().await?, call.restriction.clone()).await?;
+    let served = call.open_database().await?;
+    let mut info = database_info(served.clone(), call.restriction.clone()).await?;
     if call.restriction.is_some() {
         return HttpResponse::ok(&info);
+    }
+    if let Some(url) = served.log_url() {
+        info["log"] = json!(url);
     }
     if let Some(status) = call.state.shipping.status(call.parameter("db")?) {
         info["backup"] = status_value(&status);
@@ -70,6 +74,14 @@ pub(super) async fn database_info(
 
 /// `PUT /{db}`
 pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
+    let log_url = call.query.text("log").map(str::to_owned);
+    if log_url.is_some() {
+        for other in ["adopt", "shards", "memory"] {
+            if call.query.text(other).is_some() {
+                return Err(Failure::bad_request(format!("`log` is for one database: leave `{other}` out.")));
+            }
+        }
+    }
     if call.query.flag("adopt", false)? {
         virtual_database::adopt(&mut call).await?;
         return Ok(created(&call, call.parameter("db")?));
@@ -89,7 +101,7 @@ pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
         None => None,
     };
     let is_in_memory = call.query.flag("memory", false)?;
-    let new = NewDatabase { is_partitioned, is_in_memory, index_policy, ..NewDatabase::default() };
+    let new = NewDatabase { is_partitioned, is_in_memory, log_url, index_policy, ..NewDatabase::default() };
     call.state.directory.create_with(name, new).await?;
     Ok(created(&call, name))
 }

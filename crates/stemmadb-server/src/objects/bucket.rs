@@ -36,6 +36,8 @@ pub(super) struct Bucket {
     /// Precedes the names of all objects.
     pub(super) prefix: Path,
     pub(super) runtime: &'static Runtime,
+    /// How long the store may stay silent.
+    pub(super) timeout: Duration,
     is_probed: AtomicBool,
 }
 
@@ -70,12 +72,13 @@ impl Bucket {
             .with_http_connector(Connector::new(client, timeout))
             .build();
         let store = store.map_err(|error| Error::invalid(format!("{url} can't be reached: {error}")))?;
-        Self::of_store(Arc::new(store), url, prefix)
+        Self::of_store(Arc::new(store), url, prefix, timeout)
     }
 
     /// A place in any store.
-    pub(super) fn of_store(store: Arc<dyn ObjectStore>, url: &str, prefix: Path) -> Result<Self> {
-        Ok(Bucket { store, url: url.to_owned(), prefix, runtime: runtime()?, is_probed: AtomicBool::new(false) })
+    pub(super) fn of_store(store: Arc<dyn ObjectStore>, url: &str, prefix: Path, timeout: Duration) -> Result<Self> {
+        let (url, runtime, is_probed) = (url.to_owned(), runtime()?, AtomicBool::new(false));
+        Ok(Bucket { store, url, prefix, runtime, timeout, is_probed })
     }
 
     pub(super) fn path(&self, name: &str) -> Path {

@@ -118,6 +118,7 @@ pub(super) const KEY_LIST: &[Parameter] =
 pub(super) const NEW_DATABASE: &[Parameter] = &[
     flag("partitioned", "Whether the id of each document names its partition, as `partition:id`."),
     flag("memory", "Keep the database in memory only: it is gone when the server stops."),
+    text("log", "Where the log is kept, as `s3://bucket/prefix`. A log that exists is taken over."),
     number("shards", "Create a virtual database, whose documents are stored in this number of databases."),
     text(
         "servers",

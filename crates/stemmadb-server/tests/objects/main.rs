@@ -1,9 +1,10 @@
-//! Backups in a real S3 server, also behind a proxy that does requests wrong. Without Go, which builds the server, the
-//! tests say so and pass.
+//! Backups and logs in a real S3 server, also behind a proxy that does requests wrong. Without Go, which builds the
+//! server, the tests say so and pass.
 
 mod gateway;
 #[path = "../support/go.rs"]
 mod go;
+mod logs;
 mod proxy;
 
 use std::collections::BTreeMap;

@@ -36,9 +36,6 @@ use contents::Contents;
 use names::{Names, OwnedNames};
 use segments::Segment;
 
-/// How long a creation whose outcome is unknown is repeated.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// How long a failed request waits before it is repeated, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -71,7 +68,6 @@ pub struct ObjectLog {
 /// The requests of one owner, or replica, of a log.
 struct Requests {
     bucket: Bucket,
-    patience: Duration,
     /// The epoch of this owner; 0 before it has taken the log over.
     epoch: AtomicU64,
     /// The names as this owner has stored them, and the lock under which it changes them.
@@ -108,24 +104,14 @@ impl ObjectLog {
     /// # Errors
     /// Those of [`ObjectLog::open`].
     pub fn open_with(url: &str, variables: impl IntoIterator<Item = (String, String)>) -> Result<Arc<Self>> {
-        Ok(Self::of_bucket(Bucket::open(url, variables)?, PATIENCE))
+        Ok(Self::of_bucket(Bucket::open(url, variables)?))
     }
 
-    fn of_bucket(bucket: Bucket, patience: Duration) -> Arc<Self> {
+    fn of_bucket(bucket: Bucket) -> Arc<Self> {
         let (epoch, owned, seen, segments, contents) = Default::default();
         let (unfinished_merge_count, is_closed, merging) = (AtomicUsize::default(), false.into(), Semaphore::new(1));
-        let requests = Requests {
-            bucket,
-            patience,
-            epoch,
-            owned,
-            seen,
-            segments,
-            contents,
-            merging,
-            unfinished_merge_count,
-            is_closed,
-        };
+        let requests =
+            Requests { bucket, epoch, owned, seen, segments, contents, merging, unfinished_merge_count, is_closed };
         Arc::new(ObjectLog { requests: Arc::new(requests) })
     }
 
@@ -334,9 +320,10 @@ impl Requests {
         Ok(())
     }
 
-    /// Creates an object of which each attempt has other bytes, by a random number in them.
+    /// Creates an object of which each attempt has other bytes, by a random number in them. If its outcome is unknown,
+    /// it is repeated for as long as the store may stay silent.
     async fn create(&self, name: &str, bytes: Bytes) -> io::Result<Creation> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.bucket.timeout;
         let mut pause = PAUSES.0;
         loop {
             let error = match self.bucket.create(name, bytes.clone()).await {

@@ -1,7 +1,7 @@
 //! The names of a log: a chain of objects, each with all names.
 //!
-//! The object with the greatest number counts. Objects before it are deleted, so a deposed owner may succeed in creating
-//! one of them again. Two rules make that harmless:
+//! The object with the greatest number counts. Objects before it are deleted, so a deposed owner may succeed in
+//! creating one of them again. Two rules make that harmless:
 //! - The object with the greatest number is never deleted, not even when the log is: it says so then.
 //! - A creation counts only if no greater number exists after it. A number that was deleted is always below one that
 //!   exists, so whoever creates it again finds that one, and was deposed.
@@ -194,7 +194,7 @@ impl Requests {
         if let Creation::Collided(_) = self.create(&object_name(number), bytes).await? {
             return Ok(false);
         }
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.bucket.timeout;
         loop {
             match self.list(DIRECTORY, Some(&object_name(number))).await {
                 Ok(greater) => return Ok(greater.is_empty()),

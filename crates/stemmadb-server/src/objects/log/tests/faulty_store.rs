@@ -34,6 +34,8 @@ struct State {
     held: Option<&'static str>,
     late: Vec<(Path, PutPayload, PutOptions)>,
     ignores_conditions: bool,
+    /// How many puts take effect and fail.
+    lost_answers: usize,
 }
 
 /// One client of a store in memory.
@@ -67,6 +69,11 @@ impl FaultyStore {
 
     pub(super) fn ignore_conditions(&self) {
         self.state.lock().ignores_conditions = true;
+    }
+
+    /// Has this many puts take effect and fail.
+    pub(super) fn lose_answers(&self, count: usize) {
+        self.state.lock().lost_answers = count;
     }
 
     /// How many requests have changed something.
@@ -150,7 +157,13 @@ impl ObjectStore for FaultyStore {
             true => Some(self.objects.put_opts(path, payload, options).await?),
             false => None,
         };
-        put.filter(|_| succeeds).ok_or_else(injected)
+        let is_lost = {
+            let mut state = self.state.lock();
+            let is_lost = state.lost_answers > 0;
+            state.lost_answers -= usize::from(is_lost);
+            is_lost
+        };
+        put.filter(|_| succeeds && !is_lost).ok_or_else(injected)
     }
 
     async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
