@@ -32,7 +32,7 @@ pub struct Config {
     /// The memory for recent writes of all open databases together, in bytes, until they are merged into their trees. A
     /// database takes at most 64 MiB, and is given at least 1 MiB.
     pub memory_bytes: u64,
-    /// The local copies of logs that are in a cluster, of all open databases together, in bytes: see
+    /// The local copies of logs that are in a cluster or bucket, of all open databases together, in bytes: see
     /// [`LogCopies`](stemmadb::log_storage::LogCopies). `None`: a copy of each log is kept.
     pub log_copies_bytes: Option<u64>,
     /// The accepted names in `Host` headers, besides IP addresses and `localhost`. Empty: any name, unless the server

@@ -291,7 +291,7 @@ fn fill(db: &Database) {
         let id = format!("d{number}");
         db.insert(&id, &json!({"n": number, "text": "x".repeat(2_000)})).unwrap();
         if number % 10 == 0 {
-            let (bytes, revision) = (vec![7; 100_000 + number], db.get(&id).unwrap().unwrap().revision().clone());
+            let (bytes, revision) = (vec![7; 100_000 + number], *db.get(&id).unwrap().unwrap().revision());
             db.files().attach(&id, &revision, "file", "text/plain", &bytes[..]).unwrap();
         }
     }

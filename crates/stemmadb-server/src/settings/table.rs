@@ -130,7 +130,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Memory for recent writes of all open databases together, until they are merged into their trees"
     ),
     optional!("log_copies_bytes" Bytes log_copies_bytes, "no limit",
-        "Local copies of logs that are in a cluster, of all open databases together; more are read again from there"
+        "Local copies of logs that are in a cluster or bucket, of all open databases together; more is read from there"
     ),
     list!("hosts" hosts,
         "Names accepted in Host headers, besides IP addresses and localhost; none: any name, unless the server \
