@@ -32,9 +32,6 @@ pub struct Config {
     /// The memory for recent writes of all open databases together, in bytes, until they are merged into their trees. A
     /// database takes at most 64 MiB, and is given at least 1 MiB.
     pub memory_bytes: u64,
-    /// The local copies of logs that are in a cluster or bucket, of all open databases together, in bytes: see
-    /// [`LogCopies`](stemmadb::log_storage::LogCopies). `None`: a copy of each log is kept.
-    pub log_copies_bytes: Option<u64>,
     /// The accepted names in `Host` headers, besides IP addresses and `localhost`. Empty: any name, unless the server
     /// listens on loopback only.
     pub hosts: Vec<String>,
@@ -263,6 +260,9 @@ pub struct Limits {
     /// as parsed, except for files, which are stored while they are received. Further requests wait for
     /// [`Limits::stall_timeout`] and then fail with 503.
     pub bodies_bytes: u64,
+    /// The local copies of logs that are in a cluster or bucket, of all open databases together, in bytes: see
+    /// [`LogCopies`](stemmadb::log_storage::LogCopies). `None`: a copy of each log is kept.
+    pub log_copies_bytes: Option<u64>,
     /// The largest attachment, in bytes.
     pub attachment_bytes: u64,
     /// The largest head of a request, in bytes.
@@ -294,6 +294,7 @@ impl Default for Limits {
         Limits {
             body_bytes: 64 << 20,
             bodies_bytes: 256 << 20,
+            log_copies_bytes: None,
             attachment_bytes: 4 << 30,
             head_bytes: 64 << 10,
             head_timeout: Duration::from_secs(75),
@@ -424,7 +425,6 @@ impl Config {
             index_cache_bytes: None,
             document_cache_bytes: None,
             memory_bytes: 64 << 20,
-            log_copies_bytes: None,
             hosts: Vec::new(),
             log: Log::default(),
             otlp_endpoint: None,

@@ -165,7 +165,7 @@ impl Directory {
         std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
         let key = config.key_file.as_ref().map(EncryptionKey::from_file);
         let options = key.iter().fold(Options::new(), |options, key| options.encryption(key.clone()));
-        let options = match config.log_copies_bytes {
+        let options = match config.limits.log_copies_bytes {
             Some(bytes) => options.log_copies(LogCopies::up_to(bytes)),
             None => options,
         };

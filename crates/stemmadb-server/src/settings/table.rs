@@ -129,9 +129,6 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("memory_bytes" Bytes memory_bytes,
         "Memory for recent writes of all open databases together, until they are merged into their trees"
     ),
-    optional!("log_copies_bytes" Bytes log_copies_bytes, "no limit",
-        "Local copies of logs that are in a cluster or bucket, of all open databases together; more is read from there"
-    ),
     list!("hosts" hosts,
         "Names accepted in Host headers, besides IP addresses and localhost; none: any name, unless the server \
          listens on loopback only"
@@ -321,6 +318,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("limits.bodies_bytes" Bytes limits.bodies_bytes,
         "Memory for the bodies of all requests and the responses that the replicator reads, as received and as \
          parsed; further requests wait, and fail with 503 after limits.stall_timeout"
+    ),
+    optional!("limits.log_copies_bytes" Bytes limits.log_copies_bytes, "no limit",
+        "Local copies of logs that are in a cluster or bucket, of all open databases together; more is read from there"
     ),
     setting!("limits.attachment_bytes" Bytes limits.attachment_bytes, "The largest attachment"),
     setting!("limits.head_bytes" Bytes limits.head_bytes, "The largest head of a request"),

@@ -13,7 +13,7 @@ use stemmadb::log_storage::ClusterStore;
 use stemmadb::testing::MemoryCluster;
 use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_server::script::WorkerCommand;
-use stemmadb_server::{Administrator, Config, Server, ServerBuilder};
+use stemmadb_server::{Administrator, Config, Limits, Server, ServerBuilder};
 use tokio::runtime::Runtime;
 
 /// A server in this process, stopped on drop.
@@ -96,7 +96,7 @@ impl TestServer {
             durability: Durability::None,
             scripts: Some(WorkerCommand { program: worker, arguments: Vec::new() }),
             // In a cluster, logs are also read from where they are.
-            log_copies_bytes: Some(100_000),
+            limits: Limits { log_copies_bytes: Some(100_000), ..Limits::default() },
             ..Config::new(directory)
         }
     }
