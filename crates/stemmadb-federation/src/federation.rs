@@ -242,10 +242,10 @@ impl Federation {
     /// may be counted twice, or not at all: the figures are read again then, a few times.
     pub(crate) fn figures<T>(&self, terms: &Terms, read: impl Fn(&Federation, &View) -> Result<T>) -> Result<T> {
         let (mut federation, mut view) = self.open(None, terms)?;
-        let changes_meanwhile = self.may_overlap() && !self.is_virtual() && view.has_newest_of_servers();
+        let may_change = self.may_overlap() && !self.is_virtual() && view.has_newest_of_servers();
         for _ in 1..FIGURES_READ_MAX {
             let figures = read(&federation, &view)?;
-            if !changes_meanwhile {
+            if !may_change {
                 return Ok(figures);
             }
             let (current, next) = self.open(None, terms)?;

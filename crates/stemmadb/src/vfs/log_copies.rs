@@ -28,6 +28,8 @@ pub struct LogCopies(Arc<State>);
 struct State {
     bytes_max: u64,
     bytes: AtomicU64,
+    /// The bytes that the last removal left; 0 if some were removed since.
+    left: AtomicU64,
     /// Counts the uses of files.
     clock: AtomicU64,
     files: Mutex<HashMap<FileId, Weak<Entry>>>,
@@ -42,6 +44,7 @@ impl LogCopies {
         LogCopies(Arc::new(State {
             bytes_max: bytes,
             bytes: 0.into(),
+            left: 0.into(),
             clock: 0.into(),
             files: Mutex::default(),
             removing: Mutex::default(),
@@ -63,7 +66,10 @@ impl LogCopies {
     pub(super) fn count(&self, file: FileId, entry: &Weak<Entry>, before: u64, after: u64) {
         match after >= before {
             true => self.0.bytes.fetch_add(after - before, Ordering::AcqRel),
-            false => self.0.bytes.fetch_sub(before - after, Ordering::AcqRel),
+            false => {
+                self.0.left.store(0, Ordering::Release);
+                self.0.bytes.fetch_sub(before - after, Ordering::AcqRel)
+            }
         };
         if before == 0 && after > 0 {
             self.0.files.lock().insert(file, entry.clone());
@@ -74,10 +80,11 @@ impl LogCopies {
 
     /// Removes copies until the rest has at most the bytes allowed, or cannot be removed now.
     pub(super) fn make_room(&self) {
-        if self.bytes() <= self.0.bytes_max {
+        // What could not be removed the last time is not looked at again until there is more.
+        if self.bytes() <= self.0.bytes_max.max(self.0.left.load(Ordering::Acquire)) {
             return;
         }
-        // Whoever removes copies already removes enough.
+        // Another thread that removes copies removes enough.
         let Some(_turn) = self.0.removing.try_lock() else { return };
         let mut files: Vec<Arc<Entry>> = self.0.files.lock().values().filter_map(Weak::upgrade).collect();
         files.sort_by_cached_key(|file| file.last_used());
@@ -85,9 +92,10 @@ impl LogCopies {
             if self.bytes() <= self.0.bytes_max {
                 return;
             }
-            // A copy that can't be removed is still correct; the next read tries again.
+            // A copy that can't be removed is still correct.
             file.remove_copy().ok();
         }
+        self.0.left.store(self.bytes(), Ordering::Release);
     }
 }
 

@@ -56,7 +56,7 @@ struct EntryState {
     stored: u64,
     /// Bytes that the local copy has.
     present: Extents,
-    /// How many of them were told to the bound on local copies.
+    /// How many of them the bound on local copies has counted.
     counted: u64,
     /// Whether a file that is written once was written since it was stored.
     is_changed: bool,

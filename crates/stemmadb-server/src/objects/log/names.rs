@@ -4,7 +4,7 @@
 //! creating one of them again. Two rules make that harmless:
 //! - The object with the greatest number is never deleted, not even when the log is: it says so then.
 //! - A creation counts only if no greater number exists after it. A number that was deleted is always below one that
-//!   exists, so whoever creates it again finds that one, and was deposed.
+//!   exists, so an owner that creates it again finds that one, and was deposed.
 //!
 //! So each object that counts has the number after the one it was made from: no change is lost.
 
