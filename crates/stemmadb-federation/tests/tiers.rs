@@ -3,7 +3,10 @@
 
 mod cases;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -12,7 +15,9 @@ use cases::{Random, body, compare, seeds};
 use parking_lot::Mutex;
 use serde_json::json;
 use stemmadb::testing::TestStorage;
-use stemmadb::{Database, DocumentId, Edit, ErrorKind, Expiry, Options, Revision, Selector, Sequence, Value, field};
+use stemmadb::{
+    Database, DocumentId, Durability, Edit, ErrorKind, Expiry, Options, Revision, Selector, Sequence, Value, field,
+};
 use stemmadb_federation::{MigrationReport, Tier, TierPolicy, TieredDatabase};
 
 /// The number of questions; `STEMMA_FEDERATION_CASES` replaces it.
@@ -406,4 +411,114 @@ fn a_crash_at_any_step_loses_nothing_and_repeats_nothing() {
         }
     }
     assert!(image_count > 200, "{image_count} crashes");
+}
+
+/// The directory of the databases of [`child`], the number of its first write, and the step at which it waits to be
+/// killed.
+const CHILD: [&str; 3] = ["STEMMA_TIERS_CHILD", "STEMMA_TIERS_FIRST", "STEMMA_TIERS_STEP"];
+
+/// The tiers of the databases below a directory.
+fn open_tiers(path: &Path) -> TieredDatabase {
+    let open = |name: &str| Database::open_with(path.join(name), Options::new().durability(Durability::None)).unwrap();
+    let (hot, warm, cold) = (open("hot"), open("warm"), open("cold"));
+    let warm = Tier::new("warm", &warm, TierPolicy::new().documents_max(15).stub(["n"]));
+    let cold = Tier::new("cold", &cold, TierPolicy::new().documents_max(10));
+    TieredDatabase::open(&hot, [warm, cold]).unwrap()
+}
+
+/// The document of a write, and its body; none if it is deleted.
+fn numbered_write(number: u64) -> (String, Option<serde_json::Value>) {
+    let id = format!("d{:02}", number * 7 % 60);
+    (id, (number % 11 != 0).then(|| json!({"n": number, "fill": "x".repeat((number * 37 % 900) as usize)})))
+}
+
+/// Writes and moves documents until it is killed.
+#[test]
+fn child() {
+    let [Ok(path), Ok(first), Ok(step)] = CHILD.map(std::env::var) else { return };
+    let (first, last_step): (u64, usize) = (first.parse().unwrap(), step.parse().unwrap());
+    let db = open_tiers(Path::new(&path));
+    // One call, so that lines of two threads are not mixed.
+    let say = |line: String| std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
+    let step_count = AtomicUsize::new(0);
+    db.on_step(move |name| {
+        if step_count.fetch_add(1, Ordering::Relaxed) == last_step {
+            say(format!("killed at {name}"));
+            loop {
+                std::thread::park();
+            }
+        }
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in first.. {
+                match numbered_write(number) {
+                    (id, Some(body)) => drop(db.upsert(&id, &body).unwrap()),
+                    (id, None) => {
+                        if let Some(document) = db.get(&id).unwrap() {
+                            db.delete(&id, document.revision()).unwrap();
+                        }
+                    }
+                }
+                say(format!("written {number}"));
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        for round in 0_u64.. {
+            db.migrate().unwrap();
+            db.bring_back(&format!("d{:02}", round % 60)).unwrap();
+        }
+    });
+}
+
+/// Starts [`child`] and kills it at a step; returns the name of the step and the last write that was acknowledged.
+fn kill_at(path: &Path, first: u64, step: usize) -> (String, u64) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD[0], path)
+        .env(CHILD[1], first.to_string())
+        .env(CHILD[2], step.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let (mut killed_at, mut written) = (None, first - 1);
+    for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        // The first line may follow output of the test runner.
+        if let Some((_, number)) = line.split_once("written ") {
+            written = number.parse().unwrap();
+        }
+        if let Some((_, name)) = line.split_once("killed at ") {
+            killed_at = Some(name.to_owned());
+            child.kill().unwrap();
+        }
+    }
+    child.wait().unwrap();
+    (killed_at.expect("it ended by itself"), written)
+}
+
+#[test]
+fn a_killed_process_loses_nothing_at_any_step() {
+    let kills: usize = std::env::var("STEMMA_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(24);
+    let directory = tempfile::tempdir().unwrap();
+    let (mut expected, mut first, mut steps) = (BTreeMap::new(), 1, BTreeSet::new());
+    let apply = |documents: &mut BTreeMap<String, String>, number: u64| match numbered_write(number) {
+        (id, Some(body)) => drop(documents.insert(id, Value::from_serialize(&body).unwrap().to_json())),
+        (id, None) => drop(documents.remove(&id)),
+    };
+    for kill in 0..kills {
+        let (step, written) = kill_at(directory.path(), first, kill);
+        (first..=written).for_each(|number| apply(&mut expected, number));
+        // The write that was under way may have been applied.
+        let mut with_next = expected.clone();
+        apply(&mut with_next, written + 1);
+        let db = open_tiers(directory.path());
+        let found = bodies(&db);
+        assert!(found == expected || found == with_next, "kill {kill} at {step}: {found:#?}\nis not {expected:#?}");
+        (first, expected) = if found == expected { (written + 1, expected) } else { (written + 2, with_next) };
+        db.migrate().unwrap();
+        assert_eq!(bodies(&db), expected, "kill {kill} at {step}, completed");
+        steps.insert(step);
+    }
+    assert!(steps.len() >= 6, "{steps:?}");
 }

@@ -183,7 +183,7 @@ impl Server {
             stopping: stopped.clone(),
         }));
         let federations = Federations::new(directory.clone(), outbound.clone(), ca);
-        let virtual_databases = VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone());
+        let virtual_databases = Arc::new(VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone()));
         let tiers = Arc::new(Tiers::new(directory.clone(), stopped.clone()));
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);
@@ -192,7 +192,7 @@ impl Server {
             settings,
             metrics: Arc::default(),
             spans: Arc::new(spans),
-            shipping: Arc::new(Shipping::new(directory.clone())),
+            shipping: Arc::new(Shipping::new(directory.clone(), virtual_databases.clone())),
             triggers,
             directory,
             authenticator: Arc::new(authenticator),
@@ -202,7 +202,7 @@ impl Server {
             federations: Arc::new(federations),
             servers,
             outbound,
-            virtual_databases: Arc::new(virtual_databases),
+            virtual_databases,
             tiers,
             connections: Arc::default(),
             functions: Arc::new(functions),

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
-use stemmadb::backup::{self, DirectoryTarget, RestoreOptions};
+use stemmadb::backup::{self, At, DirectoryTarget, RestoreOptions};
+use stemmadb::encryption::EncryptionKey;
 use stemmadb::log_storage::LogCopies;
 use stemmadb::past::Retention;
+use stemmadb::replication::Peer;
 use stemmadb::testing::{self, MemoryLogStorage, Random, StorageFault};
-use stemmadb::{Database, DocumentId, Edit, ErrorKind, Options, Result, Value, field};
+use stemmadb::{Database, DocumentId, Edit, ErrorKind, Options, Result, Sequence, Value, field};
 use tempfile::TempDir;
 
 fn number_from(name: &str, default: u64) -> u64 {
@@ -228,6 +230,60 @@ fn history_and_backups_are_as_on_a_disk() {
     backup::restore(&target, copy.path().join("restored"), RestoreOptions::new()).unwrap();
     let restored = Database::open(copy.path().join("restored")).unwrap();
     assert_eq!(restored.get("a").unwrap().unwrap().get("n").unwrap(), Some(99.into()));
+}
+
+#[test]
+fn branches_in_a_store_have_the_whole_database() {
+    for key in [None, Some(EncryptionKey::from_callback(|| Ok([7; 32])))] {
+        let with_key = |options: Options| key.iter().fold(options, |options, key| options.encryption(key.clone()));
+        let directories: Vec<TempDir> = (0..4).map(|_| TempDir::new().unwrap()).collect();
+        let own = testing::with_small_limits(with_key(Options::new().background(false)), 10 << 10, 4 << 10, 30);
+        let db = Database::open_with(directories[0].path(), own).unwrap();
+        db.history().keep(Retention::Everything).unwrap();
+        for number in 0..300 {
+            step(&db, 1, number).ok();
+        }
+        let before = db.sequence();
+        db.maintenance().compact().unwrap();
+        let compacted = db.sequence();
+        for number in 0..5 {
+            db.upsert(&format!("d{number}"), &json!({"n": 1_000 + number, "text": "new"})).unwrap();
+        }
+        db.keys("names").unwrap().set("a", &1).unwrap();
+        db.flush().unwrap();
+        let expected = content(&db);
+        assert!(!expected.is_empty());
+        let past = |db: &Database, at: Sequence| {
+            let past = db.as_of(at).unwrap();
+            past.find(field("n").exists())
+                .documents()
+                .unwrap()
+                .iter()
+                .map(|one| one.value().unwrap().to_json())
+                .collect()
+        };
+        let (then, log): (Vec<String>, _) = (past(&db, before), Arc::new(MemoryLogStorage::new()));
+        db.maintenance().branch_to_store(directories[1].path(), At::Latest, log.clone()).unwrap();
+        // A branch of the past has no later documents.
+        let early = Arc::new(MemoryLogStorage::new());
+        db.maintenance().branch_to_store(directories[2].path(), At::Sequence(compacted), early.clone()).unwrap();
+        let refused = db.maintenance().branch_to_store(directories[3].path(), At::Latest, another(&log)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+
+        let branch = Database::open_with(directories[1].path(), with_key(options(&log))).unwrap();
+        assert_ne!(branch.identity().unwrap(), db.identity().unwrap());
+        branch.insert("later", &json!({"m": 1})).unwrap();
+        drop(branch);
+        // The directory is lost.
+        let branch = Database::open_with(directories[3].path(), with_key(options(&another(&log)))).unwrap();
+        assert_eq!((content(&branch), past(&branch, before)), (expected, then.clone()));
+        assert_eq!(branch.keys("names").unwrap().get::<u64>("a").unwrap(), Some(1));
+        assert!(branch.get("later").unwrap().is_some());
+        assert!(branch.maintenance().check().unwrap().is_sound());
+        let early = Database::open_with(directories[2].path(), with_key(options(&early))).unwrap();
+        assert_eq!((past(&early, before), early.sequence()), (then, compacted));
+        assert_eq!(db.get("later").unwrap(), None);
+    }
 }
 
 #[test]

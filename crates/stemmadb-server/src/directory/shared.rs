@@ -15,6 +15,7 @@ use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 use stemmadb::Database;
+use stemmadb::backup::At;
 use stemmadb::log_storage::{ClusterStore, LogClaim, LogOwnership, LogStorage};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -511,7 +512,7 @@ impl Directory {
             return Err(already_exists());
         }
         let entry = CatalogEntry::new(name, unique_directory(name));
-        let slot = DatabaseSlot::new(CatalogEntry { is_partitioned: new.is_partitioned, ..entry });
+        let slot = DatabaseSlot::new(CatalogEntry { is_partitioned: new.is_partitioned, kind: new.kind, ..entry });
         self.catalog.begin(&slot.entry)?;
         let added = self.copy_to_cluster(cluster, &slot, directory).and_then(|()| self.catalog.add_begun(&slot.entry));
         if added.is_err() {
@@ -524,10 +525,8 @@ impl Directory {
 
     fn copy_to_cluster(&self, cluster: &SharedDirectory, slot: &DatabaseSlot, directory: &Path) -> Result<()> {
         let copy = Database::open_with(directory, self.options.clone())?;
-        let served = self.open_slot(slot, Some(cluster.claim(slot, None)?))?;
-        let copied = copy.replicate_to(served.database());
-        served.close();
-        copied?;
+        let log = cluster.claim(slot, None)?.log();
+        copy.maintenance().branch_to_store(self.location(&slot.entry), At::Latest, log)?;
         Ok(copy.close()?)
     }
 

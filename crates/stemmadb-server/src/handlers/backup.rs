@@ -1,6 +1,5 @@
 //! Backups, restores and branches of databases: `POST /{db}/_backup`, `_restore` and `_branch`.
 
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +7,15 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::backup::{At, BackupOptions, FollowStatus, RestoreOptions, restore as restore_backup};
-use stemmadb::{Database, ErrorKind, Selector, Value, past};
+use stemmadb::{Database, Selector, Sequence, Value, past};
+use tokio::runtime::Handle;
 
 use crate::app::Call;
 use crate::directory::NewDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
 use crate::objects::backup_target;
-use crate::shipping::{ContinuousBackup, place_in};
+use crate::shipping::{self, BackupSize, ContinuousBackup, Manifests, WholeBackup, place_in, reported};
 use crate::virtual_databases::{PartBackup, VirtualManifest};
 
 /// The interval of a continuous backup, unless the request names one.
@@ -25,57 +25,73 @@ const INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) async fn back_up(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?.unwrap_or_default();
     let place = place(&call, &body)?;
+    let target = target_name(&call, &body)?;
+    let is_whole = call.state.directory.is_virtual(call.parameter("db")?);
+    if is_whole {
+        check_whole_target(&target)?;
+    }
     match (flag(&body, "continuous")?, flag(&body, "cancel")?) {
         (true, true) => cancel(call).await,
         (true, false) => follow(call, &body, place).await,
         (false, true) => Err(Failure::bad_request("`cancel` ends a continuous backup: add `\"continuous\": true`")),
+        (false, false) if is_whole => back_up_whole(call, &body, place, target).await,
         (false, false) => back_up_once(call, &body, place).await,
     }
 }
 
 async fn back_up_once(call: Call, body: &Value, place: PathBuf) -> Result<HttpResponse> {
     let served = call.open_database().await?;
-    let has_tree = body.get("tree").is_none() || flag(body, "tree")?;
-    let mut options = BackupOptions::new().tree(has_tree);
-    if let Some(count) = keep(body)? {
-        options = options.keep(count);
+    let mut options = BackupOptions::new().tree(has_tree(body)?);
+    match keep(body)? {
+        Some(Keep::Newest(count)) => options = options.keep(count),
+        Some(Keep::These(numbers)) => options = options.keep_only(numbers),
+        None => {}
     }
     blocking(move || {
-        let target = backup_target(&place, true)?;
-        let report = served.database().maintenance().backup_with(&*target, &options, |_| ()).map_err(reported)?;
-        if let Some(error) = &report.cleanup_error {
-            tracing::warn!(target: "stemma::backup", "old files of a backup were not deleted: {error}");
-        }
-        if report.lost_count > 0 {
-            let name = served.name();
-            tracing::error!(target: "stemma::backup", "{name}: {} has lost {} files of the last backup; they were put \
-                again", target.describe(), report.lost_count);
-        }
-        let answer = json!({
-            "ok": true,
-            "backup": report.number,
-            "sequence": report.sequence.get(),
-            "copied_bytes": report.copied_bytes,
-            "linked_bytes": report.linked_bytes,
-            "total_bytes": report.byte_count,
-        });
-        HttpResponse::json(StatusCode::CREATED, &answer)
+        let report = shipping::back_up(&served, &place, &options)?;
+        made(report.number, &BackupSize::from(&report), Some(report.sequence))
     })
     .await
 }
 
+/// Makes a backup of a virtual database: its server makes that of each shard.
+async fn back_up_whole(call: Call, body: &Value, place: PathBuf, target: String) -> Result<HttpResponse> {
+    let backup = WholeBackup { place, target, has_tree: has_tree(body)?, keep: keep_count(body)? };
+    let (number, size) = shipping::back_up_whole(&call.state.virtual_databases, call.parameter("db")?, &backup).await?;
+    made(number, &size, None)
+}
+
+/// The answer for a backup that was made; one of a virtual database has no sequence.
+fn made(number: u64, size: &BackupSize, sequence: Option<Sequence>) -> Result<HttpResponse> {
+    let mut answer = json!({
+        "ok": true,
+        "backup": number,
+        "copied_bytes": size.copied,
+        "linked_bytes": size.linked,
+        "total_bytes": size.total,
+    });
+    if let Some(sequence) = sequence {
+        answer["sequence"] = json!(sequence.get());
+    }
+    HttpResponse::json(StatusCode::CREATED, &answer)
+}
+
 /// Starts a continuous backup.
 async fn follow(call: Call, body: &Value, place: PathBuf) -> Result<HttpResponse> {
+    let name = call.parameter("db")?.to_owned();
+    let check_ms = milliseconds(body, "check")?;
+    if check_ms.is_some() && call.state.directory.is_virtual(&name) {
+        return Err(Failure::not_implemented("Backups of a virtual database are not checked: restore one yourself."));
+    }
     let interval = milliseconds(body, "interval")?;
     let backup = ContinuousBackup {
         place,
         interval_ms: interval.unwrap_or(INTERVAL.as_millis() as u64),
-        keep: keep(body)?,
-        check_ms: milliseconds(body, "check")?,
+        keep: keep_count(body)?,
+        check_ms,
     };
-    let served = call.open_database().await?;
-    let shipping = call.state.shipping.clone();
-    blocking(move || shipping.start(served, backup)).await?;
+    let (shipping, runtime) = (call.state.shipping.clone(), Handle::current());
+    blocking(move || shipping.start(&name, backup, &runtime)).await?;
     Ok(HttpResponse::done(StatusCode::ACCEPTED))
 }
 
@@ -102,22 +118,17 @@ pub(crate) async fn restore(mut call: Call) -> Result<HttpResponse> {
     }
 }
 
-/// The place of the manifests of the backups of a virtual database.
+/// Checks that the names of the targets of shards may begin with a name.
 ///
 /// # Errors
-/// 400 if its name can't be part of the names of its shards' targets; 403 without a directory for backups.
-pub(super) fn manifest_place(call: &Call, target: &str) -> Result<PathBuf> {
+/// 400 if they can't.
+fn check_whole_target(target: &str) -> Result<()> {
     match is_name(target) {
-        true => place_of(call, &format!("{target}.virtual")),
+        true => Ok(()),
         false => Err(Failure::bad_request(
             "Name a `target` of letters, digits, `_`, `-` and inner dots, with which those of the shards begin",
         )),
     }
-}
-
-/// The name of a manifest.
-pub(super) fn manifest_name(backup: u64) -> String {
-    format!("{backup:020}.json")
 }
 
 /// The manifest of the backup that a request names, if the target has backups of a virtual database.
@@ -129,26 +140,18 @@ async fn virtual_manifest(call: &Call, body: &Value) -> Result<Option<VirtualMan
     if !is_name(&target) {
         return Ok(None);
     }
-    let place = manifest_place(call, &target)?;
+    let place = place_of(call, &target)?;
     blocking(move || {
-        let manifests = match backup_target(&place, false) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            manifests => manifests?,
-        };
-        let name = match (at, manifests.list("")?.into_iter().filter(|name| name.ends_with(".json")).max()) {
-            (_, None) => return Ok(None),
-            (At::Latest, Some(newest)) => newest,
-            (At::Backup(number), _) => manifest_name(number),
-            (_, Some(_)) => {
+        let Some(manifests) = Manifests::find(&place)? else { return Ok(None) };
+        let number = match at {
+            At::Latest => None,
+            At::Backup(number) => Some(number),
+            _ => {
                 let reason = "A virtual database is restored to the state of a backup: name a `backup`, not `at`";
                 return Err(Failure::bad_request(reason));
             }
         };
-        let mut text = Vec::new();
-        manifests.get(&name).map_err(reported)?.read_to_end(&mut text).map_err(|error| {
-            Failure::unavailable(format!("The manifest of the backup can't be read: {error}"), INTERVAL)
-        })?;
-        VirtualManifest::parse(&text).map(Some)
+        manifests.read(number).map(Some)
     })
     .await
 }
@@ -221,8 +224,18 @@ pub(crate) async fn branch(mut call: Call) -> Result<HttpResponse> {
     Ok(HttpResponse::done(StatusCode::CREATED))
 }
 
-/// How far a continuous backup has come, as it is shown in a database's info.
-pub(super) fn status_value(status: &FollowStatus) -> serde_json::Value {
+/// Shows in the info of a database how far its continuous backup has come, if it has one.
+///
+/// # Errors
+/// 500 if the request names no database.
+pub(super) fn show_status(call: &Call, info: &mut serde_json::Value) -> Result<()> {
+    if let Some(status) = call.state.shipping.status(call.parameter("db")?) {
+        info["backup"] = status_value(&status);
+    }
+    Ok(())
+}
+
+fn status_value(status: &FollowStatus) -> serde_json::Value {
     let check = status
         .check
         .as_ref()
@@ -238,19 +251,6 @@ pub(super) fn status_value(status: &FollowStatus) -> serde_json::Value {
         "running": status.is_running,
         "check": check,
     })
-}
-
-/// An error with its message: a conflict is one of writers, and what is not found is a backup.
-fn reported(error: stemmadb::Error) -> Failure {
-    let message = match error.hint() {
-        Some(hint) => format!("{} ({hint})", error.message()),
-        None => error.message().to_owned(),
-    };
-    match error.kind() {
-        ErrorKind::Conflict => Failure::new(StatusCode::CONFLICT, "conflict", message),
-        ErrorKind::NotFound => Failure::not_found(message),
-        _ => error.into(),
-    }
 }
 
 /// The directory or prefix within the configured place: that of the given name, or of the database's name.
@@ -273,7 +273,7 @@ fn place_of(call: &Call, name: &str) -> Result<PathBuf> {
 ///
 /// # Errors
 /// 400 if it is no name.
-pub(super) fn target_name(call: &Call, body: &Value) -> Result<String> {
+fn target_name(call: &Call, body: &Value) -> Result<String> {
     match body.get("target") {
         None => Ok(call.parameter("db")?.replace('/', "%2F")),
         Some(name) => match name.as_str() {
@@ -314,13 +314,39 @@ fn flag(body: &Value, name: &str) -> Result<bool> {
     }
 }
 
-fn keep(body: &Value) -> Result<Option<usize>> {
-    match body.get("keep") {
+fn has_tree(body: &Value) -> Result<bool> {
+    Ok(body.get("tree").is_none() || flag(body, "tree")?)
+}
+
+/// Which backups stay.
+enum Keep {
+    /// The newest ones, with the new one.
+    Newest(usize),
+    /// Those with these numbers, and the new one.
+    These(Vec<u64>),
+}
+
+fn keep(body: &Value) -> Result<Option<Keep>> {
+    let Some(keep) = body.get("keep") else { return Ok(None) };
+    if let Some(numbers) = keep.as_array() {
+        let numbers = numbers.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
+        return match numbers {
+            Some(numbers) => Ok(Some(Keep::These(numbers))),
+            None => Err(Failure::bad_request("`keep` as an array has the numbers of backups")),
+        };
+    }
+    match keep.as_u64().and_then(|count| usize::try_from(count).ok()) {
+        Some(count @ 1..) => Ok(Some(Keep::Newest(count))),
+        _ => Err(Failure::bad_request("`keep` must be a positive integer, or an array of the numbers of backups")),
+    }
+}
+
+/// How many backups stay.
+fn keep_count(body: &Value) -> Result<Option<usize>> {
+    match keep(body)? {
         None => Ok(None),
-        Some(keep) => match keep.as_u64().and_then(|count| usize::try_from(count).ok()) {
-            Some(count @ 1..) => Ok(Some(count)),
-            _ => Err(Failure::bad_request("`keep` must be a positive integer")),
-        },
+        Some(Keep::Newest(count)) => Ok(Some(count)),
+        Some(Keep::These(_)) => Err(Failure::bad_request("`keep` must be a positive integer here")),
     }
 }
 

@@ -9,7 +9,7 @@ use stemmadb::IndexPolicy;
 use stemmadb::replication::Peer;
 use stemmadb_http::url::encode_segment;
 
-use super::backup::status_value;
+use super::backup::show_status;
 use super::document::absolute_url;
 use super::virtual_database::{self, ShardTotals};
 use crate::app::Call;
@@ -21,7 +21,9 @@ use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     if let Some(entered) = &call.virtual_database {
-        return HttpResponse::ok(&virtual_database::info(entered.open.clone(), ShardTotals::default(), None).await?);
+        let mut info = virtual_database::info(entered.open.clone(), ShardTotals::default(), None).await?;
+        show_status(&call, &mut info)?;
+        return HttpResponse::ok(&info);
     }
     let served = call.open_database().await?;
     let mut info = database_info(served.clone(), call.restriction.clone()).await?;
@@ -31,9 +33,7 @@ pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
     if let Some(url) = served.log_url() {
         info["log"] = json!(url);
     }
-    if let Some(status) = call.state.shipping.status(call.parameter("db")?) {
-        info["backup"] = status_value(&status);
-    }
+    show_status(&call, &mut info)?;
     HttpResponse::ok(&info)
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum VirtualUse {
 /// The part of a virtual database that a route is about. Routes are unsupported unless they are named here.
 pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
     match (route.method.as_str(), route.path) {
-        ("PUT" | "DELETE", "/{db}") | ("POST", "/{db}/_restore") => VirtualUse::Whole,
+        ("PUT" | "DELETE", "/{db}") | ("POST", "/{db}/_restore" | "/{db}/_backup") => VirtualUse::Whole,
         (_, "/{db}")
         | (
             _,
@@ -81,7 +81,7 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
         ("COPY", "/{db}/{doc}" | "/{db}/_design/{ddoc}")
         | (_, "/{db}/_explain")
         | ("PUT", "/{db}/_retention")
-        | ("POST", "/{db}/_update_where" | "/{db}/_backup") => VirtualUse::Divided,
+        | ("POST", "/{db}/_update_where") => VirtualUse::Divided,
         (
             "GET" | "PUT" | "DELETE" | "PATCH",
             "/{db}/{doc}" | "/{db}/_design/{ddoc}" | "/{db}/{doc}/{file*}" | "/{db}/_design/{ddoc}/{file*}",

@@ -32,7 +32,7 @@ use stemmadb_federation::{Grouping, VirtualDatabase};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, watch};
 use tokio::time::timeout;
 
-use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase, WholeDatabase};
+use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::{HERE, OtherServers};
@@ -209,6 +209,12 @@ impl OpenVirtual {
         published.push(self.own.published());
         published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
         ShardSignals { epoch, published }
+    }
+
+    /// Names the state of all parts: another one after every change. Blocks.
+    pub(crate) fn newest_state(&self) -> String {
+        let (own, shards) = (self.own.database().sequence(), self.database.changes().newest_token());
+        format!("{} {} {shards}", own.get(), self.database.epoch())
     }
 
     /// The name of a shard's server.
@@ -475,16 +481,18 @@ async fn create_shard(
         remote.create(name).await?;
         return Ok(Shard::There(Arc::new(remote)));
     }
-    let kind = match servers.cluster() {
+    directory.create_with(&database, kind_of_shard(servers, name)).await?;
+    let shard = open_shard_here(directory, servers, &database).await?;
+    shard.begin(name).await?;
+    Ok(shard)
+}
+
+/// The kind of the shards of a virtual database that are here, or in this server's cluster.
+fn kind_of_shard(servers: &OtherServers, name: &str) -> NewDatabase {
+    of_kind(match servers.cluster() {
         Some(_) => DatabaseKind::ClusterShard(name.to_owned()),
         None => DatabaseKind::Shard(name.to_owned()),
-    };
-    directory.create_with(&database, of_kind(kind)).await?;
-    let shard = open_shard_here(directory, servers, &database).await?;
-    if let Shard::There(remote) = &shard {
-        remote.mark(&WholeDatabase::new(name, Arc::default(), Vec::new())).await?;
-    }
-    Ok(shard)
+    })
 }
 
 /// A shard of this server, or of its cluster: there, it is used as one of another server, whichever has it.

@@ -59,6 +59,17 @@ impl Shard {
         }
     }
 
+    /// Says to a new shard on another server that it is one of the virtual database `name`.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(super) async fn begin(&self, name: &str) -> Result<()> {
+        match self {
+            Shard::Here(_) => Ok(()),
+            Shard::There(remote) => remote.mark(&WholeDatabase::new(name, Arc::default(), Vec::new())).await,
+        }
+    }
+
     /// Whether this is the same shard.
     pub(super) fn is_same(&self, other: &Shard) -> bool {
         match (self, other) {

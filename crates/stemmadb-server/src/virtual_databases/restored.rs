@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::remote::{Locations, PLACEMENTS, RemoteShard, Shard, VirtualRecord};
-use super::{VirtualDatabases, database_name, of_kind, open_shard_here};
-use crate::directory::{DatabaseKind, WholeDatabase};
+use super::{VirtualDatabases, database_name, kind_of_shard, of_kind, open_shard_here};
+use crate::directory::DatabaseKind;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::HERE;
@@ -40,6 +40,12 @@ pub(crate) struct PartBackup {
     pub(crate) backup: u64,
 }
 
+impl PartBackup {
+    pub(crate) fn new(server: &str, target: String, backup: u64) -> Self {
+        PartBackup { server: server.to_owned(), target, backup }
+    }
+}
+
 /// Restores a backup of this server to a path.
 pub(crate) type RestorePart = Arc<dyn Fn(&PartBackup, &Path) -> Result<()> + Send + Sync>;
 
@@ -64,6 +70,12 @@ impl VirtualManifest {
     /// The number of the backup.
     pub(crate) fn number(&self) -> u64 {
         self.own.backup
+    }
+
+    /// The number of the part that is in a target, if there is one.
+    pub(crate) fn number_in(&self, target: &str) -> Option<u64> {
+        let mut parts = self.shards.values().chain([&self.own]);
+        parts.find(|part| part.target == target).map(|part| part.backup)
     }
 }
 
@@ -92,11 +104,8 @@ impl VirtualDatabases {
     /// Creates a virtual database from a backup. A failed restore leaves nothing behind.
     ///
     /// # Errors
-    /// 412 if there is a database of this name; 404 if a server is not known; 501 in a cluster; those of `restore`.
+    /// 412 if there is a database of this name; 404 if a server is not known; those of `restore`.
     pub(crate) async fn restore(&self, name: &str, manifest: VirtualManifest, restore: RestorePart) -> Result<()> {
-        if self.servers.cluster().is_some() {
-            return Err(Failure::not_implemented("A cluster restores no virtual databases."));
-        }
         let _creating = self.creating.lock().await;
         self.directory.check_virtual_name(name)?;
         // An earlier creation or deletion was interrupted.
@@ -123,17 +132,19 @@ impl VirtualDatabases {
         for (shard, backup) in shards {
             let database = database_name(name, &shard);
             if backup.server == HERE {
-                let restore = restore.clone();
-                let kind = of_kind(DatabaseKind::Shard(name.to_owned()));
+                let (restore, kind) = (restore.clone(), kind_of_shard(&self.servers, name));
                 self.directory.create_filled(&database, kind, move |path| restore(&backup, path)).await?;
-                created.push((shard, open_shard_here(&self.directory, &self.servers, &database).await?));
+                let part = open_shard_here(&self.directory, &self.servers, &database).await?;
+                created.push((shard, part.clone()));
+                part.begin(name).await?;
                 continue;
             }
             let remote = Arc::new(RemoteShard::new(self.servers.get(&backup.server)?, database));
             let body = json!({"target": backup.target, "backup": backup.backup}).to_string();
             remote.ask(Method::POST, "/_restore", Some(body.into()), None).await?;
-            created.push((shard.clone(), Shard::There(remote.clone())));
-            remote.mark(&WholeDatabase::new(name, Arc::default(), Vec::new())).await?;
+            let part = Shard::There(remote.clone());
+            created.push((shard.clone(), part.clone()));
+            part.begin(name).await?;
             locations.add(&shard, &remote);
         }
         let record = VirtualRecord::of(&self.directory, name);

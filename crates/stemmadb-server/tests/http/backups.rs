@@ -170,7 +170,9 @@ fn branches_are_databases_of_the_server() {
     let server = TestServer::new();
     server.database("library", &[json!({"_id": "emma"})]);
     server.put("/library/solaris", &json!({}));
+    assert_eq!(server.put("/library/_local/place", &json!({"shelf": 3})).status, 201);
     assert_eq!(server.post("/library/_branch", &json!({"name": "trial"})).status, 201);
+    assert_eq!(server.get("/trial/_local/place").json()["shelf"], 3);
     assert_eq!(server.post("/library/_branch", &json!({"name": "early", "at": 1})).status, 201);
     server.put("/trial/eden", &json!({}));
     let count = |name: &str| server.get(&format!("/{name}")).json()["doc_count"].clone();

@@ -1,6 +1,7 @@
 //! Backups of virtual databases: all shards, what the virtual database stores itself, and the placement.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stemmadb_server::Config;
@@ -18,7 +19,12 @@ fn state(server: &TestServer, database: &str) -> Value {
     let shards = server.get(&format!("/{database}/_shards")).json();
     let mut placed = shards["shards"].clone();
     for shard in placed.as_array_mut().unwrap_or_else(|| panic!("{shards}")) {
-        shard.as_object_mut().unwrap().remove("database");
+        let shard = shard.as_object_mut().unwrap();
+        shard.remove("database");
+        if std::env::var_os("STEMMA_TEST_CLUSTER").is_some() {
+            // Shards move between the servers of a cluster.
+            shard.remove("server");
+        }
     }
     let rows = server.get(&format!("/{database}/_all_docs?include_docs=true")).json();
     let view = server.get(&format!("/{database}/_design/d/_view/n?group_level=1")).json()["rows"].clone();
@@ -77,7 +83,6 @@ fn check_backups(server: &TestServer, parameters: &str, split: &Value) {
 
 #[test]
 fn shards_are_backed_up_and_restored_together() {
-    needs_one_server!("a virtual database of a cluster has the limits of one with shards on other servers");
     let directory = tempfile::tempdir().unwrap();
     let mut server = with_backups(directory.path());
     check_backups(&server, "shards=3", &json!({"split": "shard-1"}));
@@ -99,10 +104,96 @@ fn shards_are_backed_up_and_restored_together() {
 
 #[test]
 fn shards_of_other_servers_are_backed_up_and_restored() {
-    needs_one_server!("a cluster makes no backups of virtual databases");
+    needs_one_server!("the shards of a cluster are wherever it has them");
     let directory = tempfile::tempdir().unwrap();
     let servers = Servers::start_with(|| with_backups(&tempfile::tempdir_in(directory.path()).unwrap().keep()));
     check_backups(&servers.home, "shards=3&servers=here,b,c", &json!({"split": "shard-1", "server": "b"}));
+}
+
+#[test]
+fn complete_backups_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = with_backups(directory.path());
+    create(&server, "/v?shards=2");
+    let back_up = |keep: Value| server.post("/v/_backup", &json!({"keep": keep}));
+    for round in 0..4 {
+        write(&server, "v", &numbered(round * 10..round * 10 + 10));
+        assert_eq!(back_up(json!(2)).status, 201);
+    }
+    // With one shard that can't be backed up, the attempts delete nothing of the backups that are complete.
+    let (target, aside) = (directory.path().join("v.shard-2"), directory.path().join("aside"));
+    std::fs::rename(&target, &aside).unwrap();
+    std::fs::write(&target, "").unwrap();
+    for _ in 0..3 {
+        let refused = back_up(json!(2));
+        assert!(refused.status >= 400, "{refused:?}");
+    }
+    std::fs::remove_file(&target).unwrap();
+    std::fs::rename(&aside, &target).unwrap();
+    let restore = |name: &str, backup: u64| {
+        let restored = server.post(&format!("/{name}/_restore"), &json!({"target": "v", "backup": backup})).status;
+        (restored, server.get(&format!("/{name}/_all_docs?limit=0")).json()["total_rows"].clone())
+    };
+    assert_eq!(restore("fourth", 4), (201, json!(40)));
+    assert_eq!(restore("third", 3), (201, json!(30)));
+    assert_eq!(restore("second", 2).0, 404);
+    // What only deleted manifests named is deleted, too.
+    let last = back_up(json!(1)).json()["backup"].as_u64().unwrap();
+    assert_eq!(back_up(json!(1)).json()["backup"], last + 1);
+    assert_eq!(restore("last", last).0, 404);
+    assert_eq!(restore("newest", last + 1), (201, json!(40)));
+    let files = std::fs::read_dir(directory.path().join("v.shard-2")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with("manifest-")).count(), 2);
+    for wrong in [json!(0), json!("x"), json!([1])] {
+        assert_eq!(back_up(wrong.clone()).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn backups_of_virtual_databases_are_repeated() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = with_backups(directory.path());
+    create(&server, "/v?shards=2");
+    write(&server, "v", &numbered(0..20));
+    let follow = json!({"continuous": true, "interval": 0.05, "keep": 3});
+    assert_eq!(server.post("/v/_backup", &follow).status, 202);
+    let mut number = 0;
+    // Restores the newest backup until it has this many documents.
+    let mut wait_for = |server: &TestServer, count: u64| {
+        let until = Instant::now() + Duration::from_secs(120);
+        loop {
+            number += 1;
+            let restored = server.post(&format!("/restored-{number}/_restore"), &json!({"target": "v"}));
+            let found = server.get(&format!("/restored-{number}/_all_docs?limit=0")).json()["total_rows"].clone();
+            if restored.status == 201 {
+                server.delete(&format!("/restored-{number}"));
+            }
+            if found == count {
+                break;
+            }
+            assert!(Instant::now() < until, "{found} of {count}: {restored:?}; {:?}", server.get("/v"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for(&server, 20);
+    let status = server.get("/v").json()["backup"].clone();
+    assert!(status["backup"].as_u64() >= Some(1) && status["running"] == true, "{status}");
+    server.restart();
+    write(&server, "v", &numbered(20..30));
+    wait_for(&server, 30);
+    start_move(&server, "v", &json!({"split": "shard-1"}));
+    until_moved(&server, "v");
+    write(&server, "v", &numbered(30..40));
+    wait_for(&server, 40);
+    // The end has everything.
+    write(&server, "v", &numbered(40..50));
+    let end = json!({"continuous": true, "cancel": true});
+    assert_eq!(server.post("/v/_backup", &end).status, 200);
+    wait_for(&server, 50);
+    assert!(server.get("/v").json().get("backup").is_none());
+    assert_eq!(server.post("/v/_backup", &end).status, 404);
+    assert_eq!(server.post("/v/_backup", &json!({"continuous": true, "check": 60})).status, 501);
 }
 
 #[test]

@@ -322,8 +322,6 @@ fn what_is_not_supported_is_refused() {
         ("DELETE", "/plain/_shards", json!({})),
         ("GET", "/v/_statistics", json!({})),
         ("GET", "/v/_watch?selector=%7B%7D&limit=3", json!({})),
-        ("POST", "/v/_backup", json!({"continuous": true})),
-        ("POST", "/v/_backup", json!({"keep": 2})),
         ("PUT", "/v/_revs_limit", json!(5)),
         ("POST", "/v/_find", json!({"selector": {}, "execution_stats": true})),
         ("POST", "/v/_aggregate", json!({"pipeline": []})),

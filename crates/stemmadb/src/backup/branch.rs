@@ -8,13 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cut::{CopiedSegment, CutAt, cut};
-use super::destination::{Destination, create_directories, flush_directories, open_copy, with_keys};
+use super::destination::{
+    Destination, create_directories, fill as fill_files, flush_directories, open_copy, with_keys,
+};
 use super::directory_target::FileReader;
 use super::restore::At;
 use super::transfer::{SegmentReader, open_file, write_all};
+use crate::engine::directory::create_stored;
 use crate::engine::{Store, StoreExport};
 use crate::log::{ExportedHistory, segment_file_name};
-use crate::vfs::Vfs;
+use crate::vfs::{LogStorage, Vfs};
 use crate::{Error, ErrorKind, Result};
 
 /// A longer active segment is sealed first, so that it is linked instead of copied.
@@ -29,7 +32,25 @@ pub(crate) fn branch(store: &Store, directory: &Path, at: At) -> Result<()> {
     branch_to(store, &Destination::on_disk(directory)?, at)
 }
 
+/// Creates a branch of an open database whose log is in `storage`, and what is derived from it in `directory`.
+///
+/// # Errors
+/// `Invalid` if the store has the log; those of [`branch`].
+pub(crate) fn branch_to_store(store: &Store, directory: &Path, at: At, storage: Arc<dyn LogStorage>) -> Result<()> {
+    let (vfs, _lock) = create_stored(directory, storage)?;
+    branch_by(store, at, |work| fill_files(&vfs, work))
+}
+
 pub(super) fn branch_to(store: &Store, destination: &Destination, at: At) -> Result<()> {
+    branch_by(store, at, |work| destination.fill(false, work))
+}
+
+/// Creates a branch by `fill`, which passes on the files to be filled.
+fn branch_by(
+    store: &Store,
+    at: At,
+    fill: impl FnOnce(&dyn Fn(&Arc<dyn Vfs>) -> Result<()>) -> Result<()>,
+) -> Result<()> {
     let at = match at {
         At::Latest => None,
         At::Sequence(sequence) => Some(CutAt::Sequence(sequence)),
@@ -52,13 +73,13 @@ pub(super) fn branch_to(store: &Store, destination: &Destination, at: At) -> Res
         CutAt::Sequence(sequence) => sequence < export.sequence,
         CutAt::Time(time_us) => time_us < export.time_us,
     });
-    destination.fill(false, |vfs| match export.vfs.keyring() {
-        Some(keyring) => fill(&with_keys(vfs, keyring)?, &export, older),
-        None => fill(vfs, &export, older),
+    fill(&|vfs| match export.vfs.keyring() {
+        Some(keyring) => copy_files(&with_keys(vfs, keyring)?, &export, older),
+        None => copy_files(vfs, &export, older),
     })
 }
 
-fn fill(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<CutAt>) -> Result<()> {
+fn copy_files(vfs: &Arc<dyn Vfs>, export: &StoreExport, older: Option<CutAt>) -> Result<()> {
     let contents: Vec<String> = export.blobs.iter().map(|blob| blob.stored_name().file_name()).collect();
     let files = if older.is_none() { export.tree.files() } else { Vec::new() };
     let segment = segment_file_name(1);

@@ -7,8 +7,33 @@ use super::manifest::{self, Manifest, name_of};
 use super::target::Target;
 use crate::{ErrorKind, Result};
 
-/// Deletes backups and files after `newest` was created. Keeps the newest `keep` backups; with `supersedes`, also
-/// deletes those that `newest` makes superfluous. `files` are those that the target had before `newest` was written:
+/// Which backups stay when a new one is complete.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Keep {
+    #[default]
+    All,
+    /// The newest ones, with the new one.
+    Newest(usize),
+    /// Those with these numbers, and the new one.
+    These(HashSet<u64>),
+}
+
+impl Keep {
+    /// Takes out of `older`, which is ascending, the backups that do not stay.
+    fn take_surplus(&self, older: &mut Vec<u64>) -> Vec<u64> {
+        match self {
+            Keep::All => Vec::new(),
+            Keep::Newest(count) => {
+                let surplus = (older.len() + 1).saturating_sub((*count).max(1));
+                older.drain(..surplus).collect()
+            }
+            Keep::These(numbers) => older.extract_if(.., |number| !numbers.contains(number)).collect(),
+        }
+    }
+}
+
+/// Deletes backups and files after `newest` was created. Keeps the backups of `keep`; with `supersedes`, also deletes
+/// those that `newest` makes superfluous. `files` are those that the target had before `newest` was written:
 /// only they are deleted, since those of another writer may not be listed yet. Returns the number of deleted backups.
 ///
 /// # Errors
@@ -16,7 +41,7 @@ use crate::{ErrorKind, Result};
 pub(super) fn clean(
     target: &dyn Target,
     newest: &Manifest,
-    keep: Option<usize>,
+    keep: &Keep,
     supersedes: bool,
     files: &[String],
 ) -> Result<u64> {
@@ -28,8 +53,7 @@ pub(super) fn clean(
         return Err(fenced(target, newer));
     }
     let mut older: Vec<u64> = numbers.into_iter().filter(|&number| number < newest.backup).collect();
-    let surplus = keep.map_or(0, |keep| (older.len() + 1).saturating_sub(keep.max(1)));
-    let mut deleted: Vec<u64> = older.drain(..surplus).collect();
+    let mut deleted = keep.take_surplus(&mut older);
     let has_unlisted = {
         let listed: HashSet<&str> = newest.files().map(|file| &*file.name).collect();
         files.iter().any(|file| !listed.contains(&**file))

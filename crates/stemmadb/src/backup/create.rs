@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::clean::clean;
+use super::clean::{Keep, clean};
 use super::directory_target::FileReader;
 use super::manifest::{
     self, ContentEntry, FILES, FileEntry, HistoryEntry, KeysEntry, Manifest, SegmentEntry, TreeEntry, name_of,
@@ -22,14 +22,14 @@ use crate::{Error, ErrorKind, Result};
 /// Options of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
-    keep: Option<usize>,
+    keep: Keep,
     supersedes: bool,
     has_tree: bool,
 }
 
 impl Default for BackupOptions {
     fn default() -> Self {
-        BackupOptions { keep: None, supersedes: false, has_tree: true }
+        BackupOptions { keep: Keep::All, supersedes: false, has_tree: true }
     }
 }
 
@@ -43,7 +43,15 @@ impl BackupOptions {
     /// Keeps the newest `count` backups, at least one, and deletes older ones after the new one is complete.
     #[must_use]
     pub fn keep(mut self, count: usize) -> Self {
-        self.keep = Some(count.max(1));
+        self.keep = Keep::Newest(count);
+        self
+    }
+
+    /// Keeps the backups with these numbers, and deletes all other ones after the new one is complete: for backups that
+    /// belong to those of other databases.
+    #[must_use]
+    pub fn keep_only(mut self, numbers: impl IntoIterator<Item = u64>) -> Self {
+        self.keep = Keep::These(numbers.into_iter().collect());
         self
     }
 
@@ -105,7 +113,7 @@ pub(crate) fn back_up(
     let export = store.export(None)?;
     let writer = Uuid::new_v4().simple().to_string();
     let shipped = ship(store, target, &export, &known, &writer, options.has_tree, progress)?;
-    let cleaned = clean(target, &shipped.manifest, options.keep, options.supersedes, &known.files);
+    let cleaned = clean(target, &shipped.manifest, &options.keep, options.supersedes, &known.files);
     shipped.report(cleaned)
 }
 

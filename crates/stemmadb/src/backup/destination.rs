@@ -84,10 +84,7 @@ impl Destination {
         let name = self.unfinished();
         self.parent.create_dir_all(&name).map_err(|error| Error::io(format_args!("create {name}"), error))?;
         let vfs: Arc<dyn Vfs> = Arc::new(Subdirectory::new(self.parent.clone(), &name));
-        identity::write_new(&vfs)?;
-        let done = work(&vfs)?;
-        vfs.sync_dir("").map_err(|error| Error::io(format_args!("flush the names in {name}"), error))?;
-        Ok(done)
+        fill(&vfs, work)
     }
 
     /// Puts back what was replaced by an attempt that was interrupted before the new database was in its place.
@@ -133,6 +130,14 @@ impl Destination {
     fn remove(&self, name: &str) -> Result<()> {
         remove_recursively(&*self.parent, name).map_err(|error| Error::io(format_args!("remove {name}"), error))
     }
+}
+
+/// Fills `vfs` by `work`, gives the database an identity of its own, and flushes all names.
+pub(super) fn fill<T>(vfs: &Arc<dyn Vfs>, work: impl FnOnce(&Arc<dyn Vfs>) -> Result<T>) -> Result<T> {
+    identity::write_new(vfs)?;
+    let done = work(vfs)?;
+    vfs.sync_dir("").map_err(|error| Error::io("flush the names of a database", error))?;
+    Ok(done)
 }
 
 /// The files of a copy in `vfs` of a database with these keys. Writes the key file of the copy, flushed but for its

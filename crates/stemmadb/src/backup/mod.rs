@@ -37,7 +37,7 @@ mod target;
 mod transfer;
 mod verify;
 
-pub(crate) use branch::branch;
+pub(crate) use branch::{branch, branch_to_store};
 pub(crate) use create::back_up;
 pub use create::{BackupOptions, BackupReport};
 pub use directory_target::DirectoryTarget;

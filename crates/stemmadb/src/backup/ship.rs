@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::clean::clean;
+use super::clean::{Keep, clean};
 use super::create::{BackupReport, KnownTarget, fenced, ship};
 use super::manifest::{Manifest, name_of};
 use super::target::Target;
@@ -43,7 +43,7 @@ const LIST_INTERVAL: Duration = Duration::from_mins(5);
 /// ```
 pub struct Shipper<'a> {
     target: &'a dyn Target,
-    keep: Option<usize>,
+    keep: Keep,
     /// Marks its backups.
     writer: String,
     known: Option<KnownTarget>,
@@ -69,7 +69,7 @@ impl<'a> Shipper<'a> {
         let writer = Uuid::new_v4().simple().to_string();
         Shipper {
             target,
-            keep: None,
+            keep: Keep::All,
             writer,
             known: None,
             store: Weak::new(),
@@ -84,7 +84,7 @@ impl<'a> Shipper<'a> {
     /// sequence.
     #[must_use]
     pub fn keep(mut self, count: usize) -> Self {
-        self.keep = Some(count.max(1));
+        self.keep = Keep::Newest(count);
         self
     }
 
@@ -154,7 +154,7 @@ impl<'a> Shipper<'a> {
             }
             _ => {
                 self.listed_at = Instant::now();
-                clean(self.target, newest, self.keep, true, &known.files)
+                clean(self.target, newest, &self.keep, true, &known.files)
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::backup::{
 use crate::cipher::EncryptionKey;
 use crate::engine::{ActiveTask, CheckReport};
 use crate::options::Progress;
+use crate::vfs::LogStorage;
 
 /// Maintenance operations. Made by [`Database::maintenance`]; cheap.
 ///
@@ -212,6 +213,17 @@ impl<'a> Maintenance<'a> {
     /// be written.
     pub fn branch(&self, directory: impl AsRef<Path>, at: At) -> Result<()> {
         backup::branch(self.database.store(), directory.as_ref(), at)
+    }
+
+    /// Creates a branch whose log is in a store ([`Options::log_storage`](crate::Options::log_storage)): opened with
+    /// that option, `directory` is the database. All files are copied. A crash leaves a log that is not complete:
+    /// delete it, and begin again with another one.
+    ///
+    /// # Errors
+    /// `Invalid` if the store has the log already, or the directory a log of its own; otherwise those of
+    /// [`Maintenance::branch`], and those of the store.
+    pub fn branch_to_store(&self, directory: impl AsRef<Path>, at: At, storage: Arc<dyn LogStorage>) -> Result<()> {
+        backup::branch_to_store(self.database.store(), directory.as_ref(), at, storage)
     }
 
     /// Returns how many revisions are remembered on each branch of a revision tree. Only their ids are kept, not their

@@ -136,20 +136,47 @@ fn open_stored(path: &Path, storage: Arc<dyn LogStorage>, options: Options, is_f
         return Err(Error::invalid("a database whose log is in a store can't be opened for reading only")
             .with_hint("open it for writing, or restore a backup and read that"));
     }
-    let opened = |error| Error::io(format_args!("open {}", path.display()), error);
-    let local = DiskVfs::new(path).map_err(opened)?;
+    let (stored, vfs, lock) = take_over(path, storage, &options)?;
+    if !options.create && is_empty(&stored)? {
+        return Err(no_log());
+    }
+    let vfs = key_file::unlock(vfs, options.encryption.as_ref(), false)?;
+    let tree = open_newest_tree(&stored, &vfs, &options, is_fresh)?;
+    Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+}
+
+/// The files of a database to be, whose log is to be in a store. The lock must be held until they are complete.
+///
+/// # Errors
+/// `Invalid` if the store has the log already.
+pub(crate) fn create_stored(path: &Path, storage: Arc<dyn LogStorage>) -> Result<(Arc<dyn Vfs>, Arc<DatabaseLock>)> {
+    let (stored, vfs, lock) = take_over(path, storage, &Options::new())?;
+    match is_empty(&stored)? {
+        true => Ok((vfs, lock)),
+        false => Err(Error::invalid("the store has a log of this name already").with_hint("name another one")),
+    }
+}
+
+/// Takes over a log in a store; the directory at `path` is to have what is derived from it.
+fn take_over(
+    path: &Path,
+    storage: Arc<dyn LogStorage>,
+    options: &Options,
+) -> Result<(StoredVfs, Arc<dyn Vfs>, Arc<DatabaseLock>)> {
+    let local = DiskVfs::new(path).map_err(|error| Error::io(format_args!("open {}", path.display()), error))?;
     refuse_log(&local, path)?;
     let role = LogRole::Owner(options.retired_segment_delay);
     let stored = StoredVfs::new(Arc::new(local), storage, is_derived, role, options.log_copies.clone());
     let vfs = GatedVfs::new(stored.clone());
     let lock = Arc::new(DatabaseLock::acquire_with_gate(&vfs)?);
     stored.take_over().map_err(|error| Error::io("take over the log", error))?;
-    if !options.create && stored.list(LOG).map_err(opened)?.is_empty() {
-        return Err(no_log());
-    }
-    let vfs = key_file::unlock(Arc::new(vfs), options.encryption.as_ref(), false)?;
-    let tree = open_newest_tree(&stored, &vfs, &options, is_fresh)?;
-    Ok(OpenedDirectory { vfs, tree, options, path: path.to_owned(), lock })
+    Ok((stored, Arc::new(vfs), lock))
+}
+
+/// Whether a log in a store has no segments.
+fn is_empty(stored: &StoredVfs) -> Result<bool> {
+    let segments = stored.list(LOG).map_err(|error| Error::io("list the log", error))?;
+    Ok(segments.is_empty())
 }
 
 /// Creates the files of a database in memory. In test builds, its log may be in a store.

@@ -6,7 +6,6 @@
 //!
 //! Each request keeps documents in their shards until it ends.
 
-mod backup;
 mod divided;
 mod explain;
 mod forward;
@@ -65,7 +64,6 @@ pub(crate) async fn answer(call: Call, handler: Handler) -> Result<HttpResponse>
         (_, "/{db}/_design_docs") => listing::all_docs(call, true).await,
         (_, "/{db}/_all_docs/queries") => listing::queries(call, false).await,
         (_, "/{db}/_design_docs/queries") => listing::queries(call, true).await,
-        (_, "/{db}/_backup") => backup::back_up(call, handler).await,
         (_, "/{db}/_update_where") => update_where::update_where(call, handler).await,
         (_, "/{db}/_ensure_full_commit") => whole::ensure_full_commit(call, handler).await,
         (_, "/{db}/_explain") => explain::explain(call, handler).await,

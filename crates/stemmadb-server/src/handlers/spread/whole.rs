@@ -7,6 +7,7 @@ use stemmadb::Value;
 use super::shard_call::ShardCall;
 use crate::app::{Call, Handler};
 use crate::error::Result;
+use crate::handlers::backup::show_status;
 use crate::handlers::virtual_database::{self, ShardTotals};
 use crate::http::{HttpResponse, Query};
 use crate::virtual_databases::Shard;
@@ -25,7 +26,11 @@ pub(super) async fn info(call: Call) -> Result<HttpResponse> {
         totals.deleted += number(info.get("doc_del_count"));
         totals.is_compacting |= info.get("compact_running") == Some(&Value::Bool(true));
     }
-    HttpResponse::ok(&virtual_database::info(entered.open.clone(), totals, call.restriction.clone()).await?)
+    let mut info = virtual_database::info(entered.open.clone(), totals, call.restriction.clone()).await?;
+    if call.restriction.is_none() {
+        show_status(&call, &mut info)?;
+    }
+    HttpResponse::ok(&info)
 }
 
 /// Sends the request, which has no body, to all shards and to what the database stores itself.

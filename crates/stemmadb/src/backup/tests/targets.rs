@@ -176,7 +176,7 @@ fn second_writer_of_a_manifest_is_refused() {
     db.insert("c", &serde_json::json!({})).unwrap();
     db.maintenance().backup_with(&target, &BackupOptions::new().keep(1), |_| ()).unwrap();
     let late = create::ship(db.store(), &target, &export, &known, "late", true, &mut |_| ()).unwrap();
-    let refused = clean::clean(&target, &late.manifest, None, false, &known.files).unwrap_err();
+    let refused = clean::clean(&target, &late.manifest, &clean::Keep::All, false, &known.files).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     assert_eq!(list(&target).unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(), [2]);
     assert_eq!(content(&restored(&target, At::Latest).unwrap().1), content(&db));
