@@ -429,7 +429,7 @@ fn open_tiers(path: &Path) -> TieredDatabase {
 /// The document of a write, and its body; none if it is deleted.
 fn numbered_write(number: u64) -> (String, Option<serde_json::Value>) {
     let id = format!("d{:02}", number * 7 % 60);
-    (id, (number % 11 != 0).then(|| json!({"n": number, "fill": "x".repeat((number * 37 % 900) as usize)})))
+    (id, (!number.is_multiple_of(11)).then(|| json!({"n": number, "fill": "x".repeat((number * 37 % 900) as usize)})))
 }
 
 /// Writes and moves documents until it is killed.
