@@ -54,13 +54,24 @@ pub(crate) struct Readable {
     pub(crate) departures: bool,
     /// Patterns of paths, one of which a document has; none: any document.
     pub(crate) paths: Vec<String>,
+    /// The ids of the documents; without it, any.
+    pub(crate) ids: Option<Vec<String>>,
 }
 
 impl Readable {
+    /// Whether documents of this id are chosen.
+    pub(crate) fn has_id(&self, id: &str) -> bool {
+        self.ids.as_ref().is_none_or(|ids| ids.iter().any(|chosen| chosen == id))
+    }
+
     /// Leaves out other changes of an embedded database.
     pub(crate) fn choose(&self, changes: Changes) -> Result<Changes> {
         let changes = match &self.selector {
             Some(selector) => changes.selector(selector)?.departures(self.departures),
+            None => changes,
+        };
+        let changes = match &self.ids {
+            Some(ids) => changes.ids(ids),
             None => changes,
         };
         if self.paths.is_empty() { Ok(changes) } else { changes.paths(&self.paths) }
@@ -70,6 +81,10 @@ impl Readable {
     pub(crate) fn choose_remote(&self, changes: RemoteChanges) -> Result<RemoteChanges> {
         let changes = match &self.selector {
             Some(selector) => changes.selector(selector)?.departures(self.departures),
+            None => changes,
+        };
+        let changes = match &self.ids {
+            Some(ids) => changes.ids(ids),
             None => changes,
         };
         if self.paths.is_empty() { Ok(changes) } else { changes.paths(&self.paths) }

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use cases::{Random, body, compare, seeds};
 use serde_json::json;
 use stemmadb::past::Retention;
+use stemmadb::replication::{Peer, Replication, ReplicationScope};
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Revision, Selector, Value, field};
 use stemmadb_federation::{Grouping, MoveStep, VirtualDatabase};
 
@@ -179,6 +180,77 @@ fn position_within_copies_misses_no_document() {
     seen.extend(states(db.changes().after(token).run().unwrap()));
     assert_eq!(seen.len(), 60);
     assert!(seen.values().all(|(_, is_deleted)| !is_deleted));
+}
+
+/// The revisions of all branches of all documents.
+fn branches(peer: &dyn Peer) -> BTreeMap<String, BTreeSet<Revision>> {
+    let page = peer.changes(None, 1_000, &ReplicationScope::All).unwrap();
+    assert!(page.is_last);
+    page.leaves.into_iter().map(|leaves| (leaves.id.to_string(), leaves.revisions.into_iter().collect())).collect()
+}
+
+#[test]
+fn replication_is_that_of_one_database() {
+    for seed in 0..6 {
+        let mut random = Random(seed);
+        let shards = ["one", "two", "three"].map(|name| (name, Database::in_memory()));
+        let db = VirtualDatabase::create(shards, Grouping::ById).unwrap();
+        let (other, mut running, mut names) = (Database::in_memory(), None, 0);
+        for _ in 0..15 {
+            // Both sides are written on their own, so documents have conflicts.
+            for _ in 0..10 {
+                let (body, target) = (body(&mut random), id(&mut random));
+                match random.below(3) {
+                    0 => drop(db.upsert(&target, &body).unwrap()),
+                    1 => drop(other.upsert(&target, &body).unwrap()),
+                    _ => {
+                        if let Some(document) = other.get(&target).unwrap() {
+                            let (id, revision) = (document.id().clone(), *document.revision());
+                            let content = other.files().store(&b"content"[..]).unwrap();
+                            let (name, content_type) = ("file".to_owned(), "text/plain".to_owned());
+                            other.edit(Edit::Attach { id, revision, name, content_type, content }).unwrap();
+                        }
+                    }
+                }
+            }
+            advance(&mut random, &db, &mut running, &mut names);
+            let batch = 1 + random.below(20) as usize;
+            match random.below(3) {
+                0 => drop(Replication::new(&db, &other).batch(batch).run().unwrap()),
+                1 => drop(Replication::new(&other, &db).batch(batch).run().unwrap()),
+                _ => {}
+            }
+        }
+        other.replicate_from(&db).unwrap();
+        other.replicate_to(&db).unwrap();
+        assert_eq!(branches(&db), branches(&other));
+        for document in other.find(Selector::everything()).documents().unwrap() {
+            let found = db.get(document.id().as_str()).unwrap().unwrap();
+            assert_eq!((found.revision(), found.value().unwrap()), (document.revision(), document.value().unwrap()));
+            assert_eq!(found.attachments().unwrap(), document.attachments().unwrap());
+        }
+        assert!(branches(&db).values().any(|revisions| revisions.len() > 1), "no document has conflicts");
+        // Nothing is left to do, and no further checkpoints are written.
+        other.replicate_from(&db).unwrap();
+        let positions = |peer: &dyn Peer| peer.changes(None, 1_000, &ReplicationScope::All).unwrap().position;
+        let (before, stats) = ((positions(&db), positions(&other)), other.replicate_from(&db).unwrap());
+        assert_eq!((stats.written_count, before), (0, (positions(&db), positions(&other))));
+
+        let (chosen, copy) = (["d01", "d02", "d03"], Database::in_memory());
+        let some = ReplicationScope::Ids(chosen.map(str::to_owned).into());
+        Replication::new(&db, &copy).only(some).run().unwrap();
+        let expected = chosen.iter().filter(|id| branches(&db).contains_key(**id)).count();
+        assert_eq!(branches(&copy).len(), expected);
+        let (matching, copy) = (field("n").gt(2), Database::in_memory());
+        Replication::new(&db, &copy).only(ReplicationScope::Selector(matching.to_value().unwrap())).run().unwrap();
+        let found = copy.find(Selector::everything()).count().unwrap();
+        assert_eq!(found, other.find(matching).count().unwrap());
+        let filter = ReplicationScope::Filter("d/f".to_owned(), Vec::new());
+        assert_eq!(Peer::changes(&db, None, 1, &filter).unwrap_err().kind(), ErrorKind::Invalid);
+        let begin = Instant::now();
+        db.wait(&positions(&db), Duration::from_millis(10)).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct VirtualChangeRows {
     documents: bool,
     /// The documents whose changes are returned, if the shards don't choose them.
     readable: Option<Readable>,
+    /// How many changes of the shards were read.
+    pub(super) read_count: usize,
 }
 
 impl VirtualChanges {
@@ -89,6 +91,12 @@ impl VirtualChanges {
         Ok(VirtualChanges { readable: Some(readable), ..self })
     }
 
+    /// Returns only the documents with these ids. Costs a lookup per change once documents have moved.
+    pub fn ids<I: Into<String>>(self, ids: impl IntoIterator<Item = I>) -> Self {
+        let ids = Some(ids.into_iter().map(Into::into).collect());
+        VirtualChanges { readable: Some(Readable { ids, ..self.readable.unwrap_or_default() }), ..self }
+    }
+
     /// Returns only documents that have a path that matches a pattern. See
     /// [`Changes::paths`](stemmadb::Changes::paths).
     ///
@@ -109,7 +117,7 @@ impl VirtualChanges {
         // The deletion of a copy that was moved stands for a document, but does not match.
         let is_chosen_by_shards = !map.has_moved() && map.planned_move().is_none();
         let (chosen, readable) = if is_chosen_by_shards { (readable, None) } else { (None, readable) };
-        Ok(VirtualChangeRows { database, rows: changes.readable(chosen).run()?, documents, readable })
+        Ok(VirtualChangeRows { database, rows: changes.readable(chosen).run()?, documents, readable, read_count: 0 })
     }
 }
 
@@ -137,24 +145,28 @@ impl VirtualChangeRows {
         if is_owner && self.readable.is_none() {
             return Ok(Some(change));
         }
+        if self.readable.as_ref().is_some_and(|readable| !readable.has_id(change.id.as_str())) {
+            return Ok(None);
+        }
         // Those who left since then are of interest.
         let since = if is_owner { self.rows.begin_of(shard) } else { Sequence::ZERO };
         let newest = match &owner.database {
             AnyDatabase::Embedded(database) => database.changes(since).and_then(|all| {
-                let all = all.ids([change.id.as_str()]).documents(self.documents);
                 let all = match &self.readable {
                     Some(readable) => readable.choose(all)?,
                     None => all,
                 };
-                all.run().next().transpose()
+                all.ids([change.id.as_str()]).documents(self.documents).run().next().transpose()
             }),
             AnyDatabase::Remote(database) => {
-                let all = database.changes(since).ids([change.id.as_str()]).documents(self.documents);
                 let all = match &self.readable {
-                    Some(readable) => readable.choose_remote(all)?,
-                    None => all,
+                    Some(readable) => readable.choose_remote(database.changes(since))?,
+                    None => database.changes(since),
                 };
-                all.run().and_then(|mut changes| changes.next().transpose())
+                all.ids([change.id.as_str()])
+                    .documents(self.documents)
+                    .run()
+                    .and_then(|mut changes| changes.next().transpose())
             }
         };
         newest.map_err(|error| owner.error(error))
@@ -170,6 +182,7 @@ impl Iterator for VirtualChangeRows {
                 Ok(row) => row,
                 Err(error) => return Some(Err(error)),
             };
+            self.read_count += 1;
             if let Some(change) = self.of_owner(&row.member, row.change).transpose() {
                 return Some(change);
             }

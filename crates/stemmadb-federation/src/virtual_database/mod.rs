@@ -5,6 +5,7 @@ mod gate;
 mod holder;
 mod moves;
 mod past;
+mod peer;
 mod placement;
 mod transact;
 
