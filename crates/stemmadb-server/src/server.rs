@@ -36,7 +36,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::accounts::{Authenticator, Identity};
-use crate::app::{Call, Dashboard, DelegatedRequest, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
 use crate::auth::{
     Access, PREFLIGHT, SERVER_SEAL, User, check_host, check_origin, cors_headers, is_script_request, refused,
 };
@@ -63,7 +63,7 @@ use crate::spans::{Spans, TraceParent};
 use crate::tiers::{Tiers, tend as tend_tiers};
 use crate::tls::{CHALLENGE_PROTOCOL, Certificates, HTTP_2};
 use crate::triggers::{TriggerContext, Triggers, tend_triggers};
-use crate::virtual_databases::VirtualDatabases;
+use crate::virtual_databases::{DelegatedRequest, VirtualDatabases};
 use crate::wire::WireServer;
 use background::{
     announce, catch_up, concerns_definitions, divide_memory, keep_blocking_thread, reload_changed,
@@ -151,10 +151,18 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let memory = MemoryBudget::new(config.limits.bodies_bytes, config.limits.stall_timeout);
         let conflict_rules = ConflictRules::new(directory.clone(), scripts.clone(), config.durability, stopped.clone());
+        let ca = config.replicator.ca.clone();
+        let answers = (config.limits.body_bytes, memory.clone());
+        let seal = authenticator.server_seal();
+        let servers =
+            OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), seal, answers, stopped.clone())?;
+        let servers = Arc::new(servers);
+        let virtual_databases = Arc::new(VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone()));
         let jobs = Arc::new(Jobs::new(JobContext {
             conflict_rules: Arc::new(conflict_rules),
             threads: Semaphore::new(JOB_THREADS_MAX),
             directory: directory.clone(),
+            virtual_databases: virtual_databases.clone(),
             scripts: scripts.clone(),
             outbound: outbound.clone(),
             memory: memory.clone(),
@@ -166,12 +174,6 @@ impl Server {
             retry_wait_max: config.replicator.retry_wait_max,
             stopping: stopped.clone(),
         }));
-        let ca = config.replicator.ca.clone();
-        let answers = (config.limits.body_bytes, memory.clone());
-        let seal = authenticator.server_seal();
-        let servers =
-            OtherServers::new(directory.clone(), outbound.clone(), ca.clone(), seal, answers, stopped.clone())?;
-        let servers = Arc::new(servers);
         let triggers = Arc::new(Triggers::new(TriggerContext {
             directory: directory.clone(),
             scripts: scripts.clone(),
@@ -183,7 +185,6 @@ impl Server {
             stopping: stopped.clone(),
         }));
         let federations = Federations::new(directory.clone(), outbound.clone(), ca);
-        let virtual_databases = Arc::new(VirtualDatabases::new(directory.clone(), servers.clone(), stopped.clone()));
         let tiers = Arc::new(Tiers::new(directory.clone(), stopped.clone()));
         let spans = Spans::new(config.otlp_endpoint.as_deref())?;
         let watch_count = config.limits.watch_count.min(Semaphore::MAX_PERMITS);

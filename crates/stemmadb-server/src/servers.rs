@@ -112,9 +112,15 @@ impl OtherServer {
 
     /// A database of the server as one side of a replication.
     pub(crate) fn peer(&self, database: &str) -> Arc<dyn Peer> {
+        self.peer_with(database, [])
+    }
+
+    /// As [`OtherServer::peer`], with further headers of all requests.
+    pub(crate) fn peer_with(&self, database: &str, more: impl IntoIterator<Item = (String, String)>) -> Arc<dyn Peer> {
         let (url, runtime) =
             (format!("{}/{}", self.origin, encode_segment(database)), BlockingRuntime::Threaded(server_runtime()));
-        let (client, headers, limits) = (self.http.clone(), self.headers.clone(), self.limits.clone());
+        let (client, limits) = (self.http.clone(), self.limits.clone());
+        let headers = self.headers.iter().cloned().chain(more).collect();
         Arc::new(HttpPeer::with_client(client, url, headers, runtime, limits, self.stopping.clone()))
     }
 

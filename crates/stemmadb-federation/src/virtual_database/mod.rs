@@ -323,6 +323,15 @@ impl VirtualDatabase {
         results.into_iter().map(|result| result.ok_or_else(|| Error::invalid("a shard returned no result"))).collect()
     }
 
+    /// Flushes what was written to all shards.
+    ///
+    /// # Errors
+    /// Those of [`Database::flush`](stemmadb::Database::flush), with the name of the shard.
+    pub fn flush(&self) -> Result<()> {
+        let shards = self.gate.read().members.clone();
+        shards.iter().try_for_each(|shard| shard.database.flush().map_err(|error| shard.error(error)))
+    }
+
     /// Begins a transaction on documents of one bucket: see [`VirtualTransact`].
     pub fn transact(&self) -> VirtualTransact {
         VirtualTransact::new(self.clone())

@@ -30,8 +30,8 @@ impl Peer for VirtualDatabase {
     }
 
     fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
+        self.flush()?;
         let gate = self.gate.read();
-        gate.members.iter().try_for_each(|shard| shard.database.flush().map_err(|error| shard.error(error)))?;
         let owner = gate.owner(id);
         owner.peer()?.put_checkpoint(id, body).map_err(|error| owner.error(error))
     }

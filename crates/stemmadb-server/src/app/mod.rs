@@ -4,14 +4,12 @@
 
 mod call;
 mod dashboard;
-mod delegated;
 mod owner;
 mod request_record;
 mod state;
 
 pub(crate) use call::{Call, Handler, parse_as_of};
 pub(crate) use dashboard::{Dashboard, INDEX};
-pub(crate) use delegated::{DelegatedRequest, ON_BEHALF};
 pub(crate) use owner::{
     PASSED_ON, PassedOn, QUIET_MAX, answer_of, ask_others, ask_owner, other_members, send_to_owner,
 };

@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use super::conflicts::{ConflictDefinition, ConflictRules};
 use super::local::{LocalPeer, document_changes};
 use super::request::{Endpoint, ReplicationRequest};
+use super::virtual_peer::VirtualPeer;
 use super::{STALL_TIMEOUT, peer_limits};
 use crate::auth::User;
 use crate::design::WriteValidator;
@@ -27,6 +28,7 @@ use crate::error::{Failure, Result};
 use crate::http::{MemoryBudget, server_runtime};
 use crate::outbound::OutboundClient;
 use crate::script::Scripts;
+use crate::virtual_databases::VirtualDatabases;
 use crate::writes::WriteOptions;
 
 /// The timeout of one wait for changes of the source.
@@ -140,6 +142,7 @@ pub(crate) struct JobContext {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) outbound: Arc<OutboundClient>,
     pub(crate) conflict_rules: Arc<ConflictRules>,
+    pub(crate) virtual_databases: Arc<VirtualDatabases>,
     /// The memory budget of bodies, which responses of other servers are charged to as well.
     pub(crate) memory: Arc<MemoryBudget>,
     /// The largest JSON body, in bytes.
@@ -459,6 +462,7 @@ struct ActiveReplication {
 #[derive(Clone)]
 enum Side {
     Local(Arc<LocalPeer>),
+    Virtual(Arc<VirtualPeer>),
     Remote(Arc<HttpPeer>),
 }
 
@@ -466,6 +470,7 @@ impl Side {
     fn peer(&self) -> Arc<dyn Peer> {
         match self {
             Side::Local(local) => local.clone(),
+            Side::Virtual(whole) => whole.clone(),
             Side::Remote(remote) => remote.clone(),
         }
     }
@@ -498,6 +503,7 @@ impl ActiveReplication {
     async fn wait(&self) -> stemmadb::Result<()> {
         match &self.source {
             Side::Local(local) => local.changed().await,
+            Side::Virtual(whole) => whole.changed().await,
             Side::Remote(remote) => match self.running.position() {
                 Some(position) => remote.changed(position, WAIT).await,
                 None => Ok(()),
@@ -626,6 +632,15 @@ fn open_side(
     match endpoint {
         Endpoint::Remote { .. } => Err(stemmadb::Error::internal("a remote database was not opened")),
         Endpoint::Local(name) => {
+            let is_of_whole = context.directory.is_virtual(name);
+            let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
+            let validator = WriteValidator { user, scripts: context.scripts.clone(), restriction: None, is_of_whole };
+            let options = WriteOptions { validator, new_edits: false, durability: context.durability };
+            if is_of_whole {
+                let (databases, cancelled) = (context.virtual_databases.clone(), job.cancelled.subscribe());
+                let whole = VirtualPeer::open(databases, name, options, runtime.clone(), cancelled);
+                return Ok(Side::Virtual(Arc::new(whole.map_err(|failure| library_error(&failure))?)));
+            }
             let opened = runtime.block_on(async {
                 if create && !context.directory.contains(name) {
                     context.directory.create(name).await?;
@@ -633,10 +648,6 @@ fn open_side(
                 context.directory.open_database(name).await
             });
             let served = opened.map_err(|failure| library_error(&failure))?;
-            let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
-            let validator =
-                WriteValidator { user, scripts: context.scripts.clone(), restriction: None, is_of_whole: false };
-            let options = WriteOptions { validator, new_edits: false, durability: context.durability };
             let published = Mutex::new(document_changes(&served));
             let (runtime, cancelled) = (BlockingRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());
             Ok(Side::Local(Arc::new(LocalPeer { served, options, runtime, cancelled, published })))

@@ -78,28 +78,43 @@ impl LocalPeer {
         let mut published = self.published.lock().clone();
         published.changed().await.map_err(|_| Error::closed("the database is closed"))
     }
+}
 
-    /// Converts a transferred document into a write. Returns `None` if one of its files no longer exists at the source.
-    fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Option<IncomingDocument>> {
-        let Transfer { id, revisions, deleted, mut body, files, .. } = transfer;
-        let files: Option<stemmadb::Result<_>> =
-            files.into_iter().map(|file| self.store_file(file).transpose()).collect();
-        let Some(files) = files.transpose()? else { return Ok(None) };
-        let revision = revisions.first().copied();
-        let (id, ancestry) = (Some(id.as_str().to_owned()), Some(revisions));
-        let replication_state = IncomingDocument::extract_replication_state(&mut body);
-        let refusal = None;
-        Ok(Some(IncomingDocument { id, revision, ancestry, deleted, body, files, replication_state, refusal }))
+/// Writes transferred documents. Blocks.
+pub(super) fn write_transfers(
+    served: &ServedDatabase,
+    transfers: Vec<Transfer>,
+    options: &WriteOptions,
+    written: &mut WriteOutcome,
+) -> stemmadb::Result<()> {
+    let documents = transfers.into_iter().filter_map(|transfer| incoming(served, transfer).transpose());
+    let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
+    for document in write(served, documents, options).map_err(|failure| library_error(&failure))? {
+        written.add(document.outcome.map_err(|failure| library_error(&failure)));
     }
+    Ok(())
+}
 
-    /// Stores the content of a transferred file. Returns `None` if the file no longer exists at the source.
-    fn store_file(&self, file: TransferFile) -> stemmadb::Result<Option<IncomingFile>> {
-        let TransferFile { name, content_type, generation, open, .. } = file;
-        let Some(content) = open()? else { return Ok(None) };
-        let (blob, md5) = self.served.store(content).map_err(|failure| library_error(&failure))?;
-        let content = IncomingContent::Stored { blob, md5 };
-        Ok(Some(IncomingFile { name, content_type, revpos: Some(generation), content }))
-    }
+/// Converts a transferred document into a write. Returns `None` if one of its files no longer exists at the source.
+fn incoming(served: &ServedDatabase, transfer: Transfer) -> stemmadb::Result<Option<IncomingDocument>> {
+    let Transfer { id, revisions, deleted, mut body, files, .. } = transfer;
+    let files: Option<stemmadb::Result<_>> =
+        files.into_iter().map(|file| store_file(served, file).transpose()).collect();
+    let Some(files) = files.transpose()? else { return Ok(None) };
+    let revision = revisions.first().copied();
+    let (id, ancestry) = (Some(id.as_str().to_owned()), Some(revisions));
+    let replication_state = IncomingDocument::extract_replication_state(&mut body);
+    let refusal = None;
+    Ok(Some(IncomingDocument { id, revision, ancestry, deleted, body, files, replication_state, refusal }))
+}
+
+/// Stores the content of a transferred file. Returns `None` if the file no longer exists at the source.
+fn store_file(served: &ServedDatabase, file: TransferFile) -> stemmadb::Result<Option<IncomingFile>> {
+    let TransferFile { name, content_type, generation, open, .. } = file;
+    let Some(content) = open()? else { return Ok(None) };
+    let (blob, md5) = served.store(content).map_err(|failure| library_error(&failure))?;
+    let content = IncomingContent::Stored { blob, md5 };
+    Ok(Some(IncomingFile { name, content_type, revpos: Some(generation), content }))
 }
 
 impl Peer for LocalPeer {
@@ -138,12 +153,7 @@ impl Peer for LocalPeer {
     }
 
     fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
-        let documents = transfers.into_iter().filter_map(|transfer| self.incoming(transfer).transpose());
-        let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
-        for document in write(&self.served, documents, &self.options).map_err(|failure| library_error(&failure))? {
-            written.add(document.outcome.map_err(|failure| library_error(&failure)));
-        }
-        Ok(())
+        write_transfers(&self.served, transfers, &self.options, written)
     }
 
     fn wait(&self, _since: &Value, timeout: Duration) -> stemmadb::Result<()> {

@@ -16,6 +16,7 @@ mod request;
 #[cfg(test)]
 mod simulation;
 mod topologies;
+mod virtual_peer;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,6 +12,7 @@
 //! the entry of `v`, and removed after it; the directory removes shards without it at its next start.
 
 mod databases;
+mod delegated;
 mod moves;
 mod past;
 mod remote;
@@ -37,6 +38,7 @@ use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::{HERE, OtherServers};
 pub(crate) use databases::{Databases, Layout, Snapshots};
+pub(crate) use delegated::DelegatedRequest;
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
 use past::PastShards;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use super::delegated::{DelegatedRequest, ON_BEHALF};
 use super::whole::DESIGNS;
 use super::{OpenVirtual, database_name};
+use crate::auth::{Restriction, User};
 use crate::directory::{Directory, ServedDatabase, WHOLE_DOCUMENT, WholeDatabase};
 use crate::documents::print_document;
 use crate::error::{Failure, Result};
@@ -212,6 +214,30 @@ impl RemoteShard {
         self.forget_given().await;
         let reason = format!("The shard on the server `{}` was replaced: repeat the request.", self.server.name);
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
+    }
+
+    /// The header by which a request to the shard is one of a user, who may read what the restriction says.
+    ///
+    /// # Errors
+    /// 503 if the server does not answer; 501 if the access rule is too long for a header.
+    pub(crate) async fn on_behalf(
+        &self,
+        open: &OpenVirtual,
+        user: &User,
+        restriction: Option<&Restriction>,
+    ) -> Result<(HeaderName, HeaderValue)> {
+        let version = self.share(&open.shared_whole()).await?;
+        Ok((ON_BEHALF, DelegatedRequest::header(user, restriction, &version)?))
+    }
+
+    /// The shard as one side of a replication in the name of a user who may read everything.
+    ///
+    /// # Errors
+    /// As [`RemoteShard::on_behalf`].
+    pub(crate) async fn peer_on_behalf(&self, open: &OpenVirtual, user: &User) -> Result<Arc<dyn Peer>> {
+        let (name, value) = self.on_behalf(open, user, None).await?;
+        let value = value.to_str().map_err(|error| Failure::internal(error.to_string()))?.to_owned();
+        Ok(self.server.peer_with(&self.database, [(name.to_string(), value)]))
     }
 
     /// A document of the shard as JSON, with these parameters of a request, to follow others. Blocks.

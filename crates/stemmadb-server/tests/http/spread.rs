@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::client::{ADMIN, TestServer};
 use crate::virtual_database::{
-    Ending, check_transactions, compare_answers, create, numbered, start_move, until, until_moved, write, write_twins,
+    Ending, check_replication_by_name, check_transactions, compare_answers, create, numbered, start_move, until,
+    until_moved, write, write_twins,
 };
 
 /// Three servers; the first one knows the others as `b` and `c`.
@@ -50,6 +51,11 @@ impl Servers {
         let is_on = |id: &String| of(&self.home.get(&format!("/v/_shards/{id}")).json()["shard"]) == *server;
         (0..).map(|n| format!("on-{server}-{n}")).find(is_on).unwrap()
     }
+}
+
+#[test]
+fn databases_replicate_by_their_names() {
+    check_replication_by_name(&Servers::start().home, "shards=4&servers=here,b,c");
 }
 
 #[test]

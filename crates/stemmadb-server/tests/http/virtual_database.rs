@@ -329,8 +329,6 @@ fn what_is_not_supported_is_refused() {
         let refused = server.ask_as(ADMIN, method, path, Some(&body));
         assert_eq!(refused.status, 501, "{method} {path}: {refused:?}");
     }
-    let replicated = server.post("/_replicate", &json!({"source": "v", "target": "plain"}));
-    assert!(replicated.status >= 400 && replicated.text.contains("virtual"), "{replicated:?}");
     for request in [
         json!({"split": "nothing"}),
         json!({"split": "shard-1", "merge": "shard-2"}),
@@ -529,6 +527,67 @@ fn move_is_taken_back() {
     server.restart();
     until_moved(&server, "v");
     assert_eq!(ids(&server.get("/v/_all_docs")).len(), 4_000);
+}
+
+/// Replicates between a virtual database and others of its server, by their names.
+pub(crate) fn check_replication_by_name(server: &TestServer, parameters: &str) {
+    create(server, &format!("/v?{parameters}"));
+    let file = json!({"f.txt": {"content_type": "text/plain", "data": "aGVsbG8="}});
+    server.database("source", &numbered(0..60));
+    server.put("/source/with-file", &json!({"_attachments": file}));
+    let validate = "function (doc) { if (doc.n === 7) throw({forbidden: 'no sevens'}) }";
+    assert_eq!(server.put("/v/_design/rules", &json!({"validate_doc_update": validate})).status, 201);
+    for revision in ["2-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "2-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"] {
+        let body = json!({"docs": [{"_id": "d001", "_rev": revision, "side": revision}], "new_edits": false});
+        assert_eq!(server.post("/source/_bulk_docs", &body).status, 201);
+    }
+    let run = |source: &str, target: &str| {
+        let answer = server.post("/_replicate", &json!({"source": source, "target": target, "create_target": true}));
+        assert_eq!((answer.status, &answer.json()["ok"]), (200, &json!(true)), "{answer:?}");
+        answer.json()["history"][0].clone()
+    };
+    let rows = |database: &str, parameters: &str| {
+        let rows = server.get(&format!("/{database}/_all_docs?include_docs=true&conflicts=true&{parameters}"));
+        let rows = rows.json()["rows"].as_array().unwrap_or_else(|| panic!("{rows:?}")).clone();
+        rows.into_iter().filter(|row| row["id"] != "_design/rules" && row["id"] != "d007").collect::<Vec<_>>()
+    };
+    // The validation function of one shard counts in all.
+    assert_eq!(run("source", "v")["doc_write_failures"], 1);
+    assert_eq!(rows("v", "attachments=true"), rows("source", "attachments=true"));
+    assert_eq!(server.get("/v/d007").status, 404);
+    assert_eq!(run("source", "v")["docs_written"], 0);
+    // It is the source while its shards change, too, once and continuously.
+    start_move(server, "v", &json!({"split": "shard-1"}));
+    run("v", "copy");
+    let follow = json!({"source": "v", "target": "follower", "continuous": true, "create_target": true});
+    assert_eq!(server.post("/_replicate", &follow).status, 202);
+    until_moved(server, "v");
+    let rev = server.get("/v/d002").json()["_rev"].as_str().unwrap().to_owned();
+    assert_eq!(server.delete(&format!("/v/d002?rev={rev}")).status, 200);
+    assert_eq!(server.put("/v/later", &json!({"n": 1})).status, 201);
+    run("v", "copy");
+    assert_eq!(rows("copy", "attachments=true"), rows("v", "attachments=true"));
+    assert_eq!(run("v", "copy")["docs_written"], 0);
+    until("the follower has everything", || rows("follower", "") == rows("v", ""));
+    assert_eq!(server.put("/v/last", &json!({"n": 2})).status, 201);
+    until("the follower has the last write", || server.get("/follower/last").status == 200);
+    // A design document that arrives by a replication counts at once.
+    let validate = "function (doc) { if (doc.n === 9) throw({forbidden: 'no nines'}) }";
+    assert_eq!(server.put("/source/_design/more", &json!({"validate_doc_update": validate})).status, 201);
+    run("source", "v");
+    for number in 0..4 {
+        let refused = server.put(&format!("/v/nine-{number}"), &json!({"n": 9}));
+        assert_eq!((refused.status, &refused.json()["reason"]), (403, &json!("no nines")), "{refused:?}");
+    }
+    // Two virtual databases.
+    create(server, "/w?shards=2");
+    run("v", "w");
+    assert_eq!(rows("w", "attachments=true"), rows("v", "attachments=true"));
+}
+
+#[test]
+fn databases_of_its_server_replicate_by_their_names() {
+    check_replication_by_name(&TestServer::new(), "shards=3");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode};
 use stemmadb::Value;
 use stemmadb_http::url::encode_segment;
 
-use crate::app::{Call, DelegatedRequest, Handler, ON_BEHALF};
+use crate::app::{Call, Handler};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{BodyTimeout, HttpResponse, JsonPurpose, Parameters, Query, read_all, read_json_within};
@@ -163,9 +163,8 @@ impl<'a> ShardCall<'a> {
 /// # Errors
 /// 503 if the server does not answer.
 pub(super) async fn on_behalf(call: &Call, open: &OpenVirtual, remote: &RemoteShard) -> Result<HeaderMap> {
-    let version = remote.share(&open.shared_whole()).await?;
-    let header = DelegatedRequest::header(&call.user, call.restriction.as_ref(), &version)?;
-    Ok([(ON_BEHALF, header)].into_iter().collect())
+    let header = remote.on_behalf(open, &call.user, call.restriction.as_ref()).await?;
+    Ok([header].into_iter().collect())
 }
 
 /// Parameters as the end of a URL.

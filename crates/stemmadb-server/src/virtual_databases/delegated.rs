@@ -8,10 +8,10 @@ use base64::prelude::BASE64_STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use stemmadb::{Object, Value};
 
+use super::OUTDATED;
 use crate::auth::{Restriction, User};
 use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::virtual_databases::OUTDATED;
 
 /// The header with the user.
 pub(crate) const ON_BEHALF: HeaderName = HeaderName::from_static("x-stemma-on-behalf");
