@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use stemmadb::backup::At;
 use stemmadb::replica::Replica;
-use stemmadb::{Database, DocumentId, Edit, ErrorKind, Options, Value, field};
+use stemmadb::{Database, DocumentId, Durability, Edit, ErrorKind, Options, Value, field};
 use stemmadb_cassandra::{Claim, Cluster, ClusterOptions, Member, Ownership};
 use tempfile::TempDir;
 
@@ -51,6 +52,28 @@ fn documents_are_in_the_cluster_and_directories_can_be_lost() {
     assert!(db.insert("too late", &json!({})).is_err(), "the log was taken over");
     assert!(again.get("later").unwrap().is_some());
     assert!(again.get("too late").unwrap().is_none());
+}
+
+#[test]
+fn branches_are_copied_with_segments_of_any_length() {
+    let Some(cluster) = cluster() else { return };
+    let (own, directory, name) = (TempDir::new().unwrap(), TempDir::new().unwrap(), unused_name());
+    let db = Database::open_with(own.path(), Options::new().durability(Durability::None)).unwrap();
+    let text = "x".repeat(4_000);
+    for batch in 0..4 {
+        let edit = |number| {
+            let id = DocumentId::new(format!("d{batch}-{number:04}")).unwrap();
+            Edit::Insert { id, body: Value::from_serialize(&json!({"n": number, "text": text})).unwrap() }
+        };
+        assert!(db.bulk((0..1_000).map(edit).collect()).unwrap().iter().all(Result::is_ok));
+    }
+    let log = cluster.log(&name);
+    db.maintenance().branch_to_store(directory.path(), At::Latest, log.clone()).unwrap();
+    drop(directory);
+    let directory = TempDir::new().unwrap();
+    let branch = Database::open_with(directory.path(), Options::new().log_storage(log)).unwrap();
+    assert_eq!(branch.find(field("n").exists()).count().unwrap(), 4_000);
+    assert!(branch.maintenance().check().unwrap().damages.is_empty());
 }
 
 #[test]
