@@ -14,6 +14,7 @@
 mod databases;
 mod moves;
 mod past;
+mod reading;
 mod remote;
 mod replicas;
 mod restored;
@@ -32,7 +33,7 @@ use stemmadb_federation::{Grouping, VirtualDatabase};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, watch};
 use tokio::time::timeout;
 
-use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase, WholeDatabase};
+use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase, WRITE_RECORDS, WholeDatabase};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::{HERE, OtherServers};
@@ -40,6 +41,7 @@ pub(crate) use databases::{Databases, Layout, Snapshots};
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
 use past::PastShards;
+pub(crate) use reading::FencedVirtual;
 pub(crate) use remote::Location;
 use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
@@ -152,9 +154,22 @@ impl EnteredVirtual {
         self.layout.is_spread()
     }
 
-    /// Whether two documents always stay in one shard.
-    pub(crate) fn is_one_bucket(&self, one: &str, other: &str) -> bool {
-        self.open.database.bucket(one) == self.open.database.bucket(other)
+    /// Checks that documents always stay in one shard.
+    ///
+    /// # Errors
+    /// 400 if they are in different buckets.
+    pub(crate) fn check_one_bucket<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        let mut ids = ids.into_iter();
+        let Some(first) = ids.next() else { return Ok(()) };
+        let bucket = self.open.database.bucket(first);
+        match ids.find(|id| self.open.database.bucket(id) != bucket) {
+            None => Ok(()),
+            Some(other) => Err(Failure::bad_request(format!(
+                "The documents `{first}` and `{other}` lie in different buckets of the virtual database, and a \
+                 transaction is within one. Documents with a common prefix are in one, if the database was created \
+                 with `prefix`."
+            ))),
+        }
     }
 
     /// Distinguishes the parts that documents are in, also the one with `_local` documents.
@@ -209,6 +224,11 @@ impl OpenVirtual {
         published.push(self.own.published());
         published.iter_mut().for_each(|published| drop(published.borrow_and_update()));
         ShardSignals { epoch, published }
+    }
+
+    /// The shards on this server, also those that are about to be removed.
+    pub(crate) fn shards_here(&self) -> Vec<Arc<ServedDatabase>> {
+        self.shards.read().values().filter_map(Shard::here).cloned().collect()
     }
 
     /// The name of a shard's server.
@@ -495,6 +515,19 @@ async fn open_shard_here(directory: &Arc<Directory>, servers: &OtherServers, dat
     }
 }
 
+/// Keeps the results of writes that may be repeated, of a shard that is removed.
+async fn keep_write_records(own: &Arc<ServedDatabase>, name: &str, shard: &Shard) -> Result<()> {
+    let Shard::Here(served) = shard else { return Ok(()) };
+    let (own, served, name) = (own.clone(), served.clone(), name.to_owned());
+    blocking(move || {
+        for (id, record) in served.database().local_documents().list(WRITE_RECORDS)? {
+            own.database().local_documents().put(&format!("{id}/{name}"), None, &record)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
 fn of_kind(kind: DatabaseKind) -> NewDatabase {
     NewDatabase { kind, ..NewDatabase::default() }
 }
@@ -538,7 +571,7 @@ impl VirtualSlot {
         let _fence = fence.map_err(|_| Failure::unavailable("The database is being opened again.", REOPEN_WAIT))?;
         let (directory, name) = (self.directory.clone(), self.name.clone());
         *self.record.lock() = blocking(move || VirtualRecord::held(&directory, &name)).await?;
-        self.remove_others(&mut shards).await?;
+        self.remove_others(&own, &mut shards).await?;
         let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
         let holder = Arc::new(self.record());
         let database = blocking(move || Ok(VirtualDatabase::open_in(holder, members)?)).await?;
@@ -560,7 +593,7 @@ impl VirtualSlot {
     }
 
     /// Removes databases that are no shards, because adding or removing one was interrupted.
-    async fn remove_others(&self, shards: &mut HashMap<String, Shard>) -> Result<()> {
+    async fn remove_others(&self, own: &Arc<ServedDatabase>, shards: &mut HashMap<String, Shard>) -> Result<()> {
         let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
         let holder = Arc::new(self.record());
         let placed = blocking(move || Ok(VirtualDatabase::shards_in(holder, members)?)).await.map_err(|failure| {
@@ -570,6 +603,7 @@ impl VirtualSlot {
         let others: Vec<String> = shards.keys().filter(|name| !placed.contains(name)).cloned().collect();
         for other in others {
             let Some(shard) = shards.remove(&other) else { continue };
+            keep_write_records(own, &other, &shard).await?;
             let is_here = shard.here().is_some();
             match self.delete_shard(&other, shard).await {
                 Err(failure) if is_here => return Err(failure),

@@ -1,15 +1,13 @@
 //! Writing documents: one edit, or several independent ones.
 
-use std::sync::Arc;
-
 use stemmadb::{DocumentId, Edit, Error, Patch, Value};
 use stemmadb_wire::error_to_value;
 
 use super::super::call::{Call, revision};
 use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
+use super::super::opened::OpenedDatabase;
 use super::super::rights::RightsOf;
-use crate::directory::ServedDatabase;
 use crate::writes::{EditError, EditOutcome, WriteOptions, apply_edits};
 
 impl From<EditError> for WireError {
@@ -76,15 +74,17 @@ pub(super) fn open(
     rights: RightsOf,
     document: Option<&str>,
     edits: &[Edit],
-) -> Result<(Arc<ServedDatabase>, WriteOptions)> {
-    let (served, restriction) = call.open_restricted(rights, document)?;
-    let options = call.write_options(restriction);
+) -> Result<(OpenedDatabase, WriteOptions)> {
+    let (opened, restriction) = call.open_restricted(rights, document)?;
+    let options = call.write_options(restriction, opened.entered().is_some());
     let is_deletion = |edit: &Edit| matches!(edit, Edit::Delete { .. });
-    if !served.takes_writes() && !edits.is_empty() && edits.iter().all(is_deletion) {
+    let may_free_space = opened.entered().is_none() && !edits.is_empty() && edits.iter().all(is_deletion);
+    if may_free_space && !opened.takes_writes() {
         let directory = &call.server.state.directory;
-        return Ok((call.server.wait(directory.open_to_free_space(call.request.database))?, options));
+        let served = call.server.wait(directory.open_to_free_space(call.request.database))?;
+        return Ok((OpenedDatabase::new(served, None), options));
     }
-    Ok((served, options))
+    Ok((opened, options))
 }
 
 /// Applies one edit; the result is its revision.
@@ -96,7 +96,7 @@ pub(super) fn edit(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 /// Applies one edit to an open database; the result is its revision.
-pub(super) fn apply(call: &Call<'_>, served: &ServedDatabase, edit: Edit, options: &WriteOptions) -> Result<Vec<u8>> {
+pub(super) fn apply(call: &Call<'_>, served: &OpenedDatabase, edit: Edit, options: &WriteOptions) -> Result<Vec<u8>> {
     let record = |outcomes: &[EditOutcome]| match outcomes {
         [Ok(revision)] => Some(Value::from(revision.to_string())),
         _ => None,
@@ -123,12 +123,16 @@ pub(super) fn bulk(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// The results of edits: a revision or an error for each.
 fn results(outcomes: &[EditOutcome]) -> Value {
-    let result = |outcome: &EditOutcome| match outcome {
+    Value::Array(outcomes.iter().map(result_of).collect())
+}
+
+/// The result of an edit: a revision or an error.
+pub(super) fn result_of(outcome: &EditOutcome) -> Value {
+    match outcome {
         Ok(revision) => Value::from(revision.to_string()),
         Err(EditError::Library(error)) => error_to_value(error),
         Err(EditError::Refused(failure)) => error_to_value(&WireError::from(failure.clone()).error),
-    };
-    Value::Array(outcomes.iter().map(result).collect())
+    }
 }
 
 /// What became of the edits of a request.
@@ -142,7 +146,7 @@ enum Applied {
 /// unless it is none.
 fn apply_once(
     call: &Call<'_>,
-    served: &ServedDatabase,
+    served: &OpenedDatabase,
     edits: Vec<Edit>,
     options: &WriteOptions,
     result: impl Fn(&[EditOutcome]) -> Option<Value>,
@@ -150,16 +154,16 @@ fn apply_once(
     let Some(key) = call.request.key else {
         return Ok(Applied::Now(apply_edits(served, edits, options, None, |_| None)?));
     };
-    let lanes = served.extension::<Lanes>();
+    let lanes = served.own().extension::<Lanes>();
     let outcomes = {
         let _lane = lanes.lock(&key);
-        if let Some(result) = lanes.earlier_result(served.database(), &key)? {
+        if let Some(result) = lanes.earlier_result(served, &key)? {
             return Ok(Applied::Before(result));
         }
         let record = |outcomes: &[EditOutcome]| Some(lanes::record(&key, &result(outcomes)?));
         apply_edits(served, edits, options, Some(&lanes::record_id(&key)), record)?
     };
-    lanes.note(served.database(), &key);
+    lanes.note(served, &key);
     Ok(Applied::Now(outcomes))
 }
 

@@ -10,6 +10,7 @@ mod functions;
 mod keys;
 mod past;
 mod queries;
+mod shards;
 mod transactions;
 mod views;
 
@@ -21,6 +22,11 @@ use super::failure::Result;
 
 /// Executes a request; returns its last frame.
 pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
+    if let Some(operation) = shards::operation(call.request.operation)
+        && call.is_virtual()
+    {
+        return operation(call);
+    }
     match call.request.operation {
         Operation::Noop => Ok(call.reply(&Value::Null)),
         Operation::Databases => databases::list(call),
