@@ -9,7 +9,7 @@ use stemmadb::{
     Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Sequence,
     Value,
 };
-use stemmadb_wire::{Item, Operation};
+use stemmadb_wire::{Item, Operation, WriteKey};
 
 use crate::batch::Batch;
 use crate::convert::{
@@ -55,6 +55,16 @@ impl RemoteDatabase {
     /// Runs an operation whose result is a document or null.
     pub(crate) fn request_document(&self, operation: Operation, arguments: &Value) -> Result<Option<Document>> {
         optional_document(&self.shared.factory, self.shared.call_item(operation, &self.name, arguments)?)
+    }
+
+    /// Runs an operation of another client, with its write key if it has one; returns the result. For servers that pass
+    /// requests on.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    #[doc(hidden)]
+    pub fn pass_on(&self, operation: Operation, key: Option<WriteKey>, arguments: &Value) -> Result<Value> {
+        self.shared.pass_on(operation, key, &self.name, arguments)?.into_value()
     }
 
     fn call_items(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Item>, Value)> {

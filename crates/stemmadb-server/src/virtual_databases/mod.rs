@@ -517,10 +517,23 @@ async fn open_shard_here(directory: &Arc<Directory>, servers: &OtherServers, dat
 
 /// Keeps the results of writes that may be repeated, of a shard that is removed.
 async fn keep_write_records(own: &Arc<ServedDatabase>, name: &str, shard: &Shard) -> Result<()> {
-    let Shard::Here(served) = shard else { return Ok(()) };
-    let (own, served, name) = (own.clone(), served.clone(), name.to_owned());
+    let records = match shard {
+        Shard::Here(served) => {
+            let served = served.clone();
+            blocking(move || Ok(served.database().local_documents().list(WRITE_RECORDS)?)).await?
+        }
+        // A server that is lost must not hold back the removal.
+        Shard::There(remote) => remote.local_documents(WRITE_RECORDS).await.unwrap_or_else(|failure| {
+            tracing::warn!(target: "stemma::database", "results of writes to {name}, which is removed: {failure}");
+            Vec::new()
+        }),
+    };
+    let (own, name) = (own.clone(), name.to_owned());
     blocking(move || {
-        for (id, record) in served.database().local_documents().list(WRITE_RECORDS)? {
+        for (id, mut record) in records {
+            for field in ["_id", "_rev"] {
+                record.as_object_mut().map(|record| record.remove(field));
+            }
             own.database().local_documents().put(&format!("{id}/{name}"), None, &record)?;
         }
         Ok(())

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use stemmadb::{Database, Error, Object, Value};
 use stemmadb_wire::WriteKey;
 
+use super::call::Call;
 use super::failure::Result;
 use super::opened::OpenedDatabase;
 use crate::directory::WRITE_RECORDS;
@@ -73,8 +74,13 @@ impl Lanes {
     ///
     /// # Errors
     /// `Invalid` if a later write of the lane was written.
-    pub(super) fn earlier_result(&self, opened: &OpenedDatabase, key: &WriteKey) -> Result<Option<Value>> {
-        let records = self.earlier_records(opened, key)?;
+    pub(super) fn earlier_result(
+        &self,
+        call: &Call<'_>,
+        opened: &OpenedDatabase,
+        key: &WriteKey,
+    ) -> Result<Option<Value>> {
+        let records = self.earlier_records(call, opened, key)?;
         Ok(records.into_iter().next().map(|record| record.get("result").cloned().unwrap_or_default()))
     }
 
@@ -82,8 +88,13 @@ impl Lanes {
     /// must be locked.
     ///
     /// # Errors
-    /// As [`Lanes::earlier_result`].
-    pub(super) fn earlier_records(&self, opened: &OpenedDatabase, key: &WriteKey) -> Result<Vec<Value>> {
+    /// As [`Lanes::earlier_result`]; `Unavailable` if the server of a shard does not answer.
+    pub(super) fn earlier_records(
+        &self,
+        call: &Call<'_>,
+        opened: &OpenedDatabase,
+        key: &WriteKey,
+    ) -> Result<Vec<Value>> {
         let known = self.known.lock().get(&key.lane).copied();
         if known.is_some_and(|last| last < key.number) {
             return Ok(Vec::new());
@@ -93,6 +104,9 @@ impl Lanes {
             None => stored_record(opened.database(), &id)?.into_iter().collect(),
             Some(_) => {
                 let mut stored = Vec::new();
+                for remote in opened.shards_there() {
+                    stored.extend(call.server.wait(Box::pin(remote.local_document(&id)))?);
+                }
                 for served in opened.all_here() {
                     stored.extend(served.database().local_documents().list(&id)?.into_iter().map(|(_, record)| record));
                 }
@@ -125,7 +139,7 @@ impl Lanes {
 }
 
 /// The record with this id.
-fn stored_record(database: &Database, id: &str) -> Result<Option<Value>> {
+pub(super) fn stored_record(database: &Database, id: &str) -> Result<Option<Value>> {
     Ok(database.local_documents().get(id)?.map(|(_, record)| record))
 }
 
@@ -133,7 +147,7 @@ fn stored_record(database: &Database, id: &str) -> Result<Option<Value>> {
 ///
 /// # Errors
 /// `Invalid` if one is about a later write.
-fn of_write(stored: Vec<Value>, key: &WriteKey) -> Result<Vec<Value>> {
+pub(super) fn of_write(stored: Vec<Value>, key: &WriteKey) -> Result<Vec<Value>> {
     let number = |record: &Value| record.get("number").and_then(Value::as_u64).unwrap_or(0);
     if let Some(later) = stored.iter().map(number).find(|later| *later > key.number) {
         return Err(Error::invalid(format!(

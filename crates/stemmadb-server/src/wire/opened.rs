@@ -10,13 +10,13 @@ use std::time::SystemTime;
 use stemmadb::past::At;
 
 use super::call::Call;
-use super::failure::Result;
+use super::failure::{Result, ShardElsewhere, WireError};
 use super::rights::RightsOf;
 use crate::auth::{Restriction, refused};
 use crate::directory::ServedDatabase;
 use crate::error::Failure;
 use crate::routes::{VirtualUse, time_of_all_shards, virtual_use};
-use crate::virtual_databases::{EnteredVirtual, Shard};
+use crate::virtual_databases::{EnteredVirtual, RemoteShard, Shard};
 
 /// An open database, or a part of a virtual one, where documents stay as long as this exists.
 pub(super) struct OpenedDatabase {
@@ -51,6 +51,16 @@ impl OpenedDatabase {
     /// The database that stays the same whatever moves: of a virtual one, what it stores itself.
     pub(super) fn own(&self) -> &Arc<ServedDatabase> {
         self.entered.as_ref().map_or(&self.served, |entered| &entered.open.own)
+    }
+
+    /// Its shards on other servers, if it is virtual.
+    pub(super) fn shards_there(&self) -> Vec<Arc<RemoteShard>> {
+        let layout = self.entered.as_ref().map(EnteredVirtual::layout);
+        let remote = |shard: &Shard| match shard {
+            Shard::Here(_) => None,
+            Shard::There(remote) => Some(remote.clone()),
+        };
+        layout.map_or_else(Vec::new, |layout| layout.all().iter().filter_map(remote).collect())
     }
 
     /// This database; of a virtual one, its shards on this server, and what it stores itself.
@@ -89,6 +99,9 @@ impl Call<'_> {
 
     /// Enters the virtual database of the request, which keeps documents in their shards.
     fn enter(&self) -> Result<EnteredVirtual> {
+        if self.delegated.is_some() {
+            return Err(Failure::bad_request("a virtual database is no shard").into());
+        }
         let databases = &self.server.state.virtual_databases;
         Ok(self.server.wait(Box::pin(databases.enter(self.request.database)))?)
     }
@@ -97,10 +110,15 @@ impl Call<'_> {
     ///
     /// # Errors
     /// `Invalid` if virtual databases don't have the operation; `Unavailable` if the shard can't be opened.
-    pub(super) fn open_part(&self, rights: RightsOf, document: Option<&str>) -> Result<OpenedDatabase> {
+    pub(super) fn open_part(
+        &self,
+        rights: RightsOf,
+        document: Option<&str>,
+        restriction: Option<&Restriction>,
+    ) -> Result<OpenedDatabase> {
         match (rights.route().map(virtual_use), document) {
             (Some(VirtualUse::Own), _) => Ok(OpenedDatabase::own_of(self.enter()?)),
-            (Some(VirtualUse::Document), Some(id)) => self.open_past_of(id, "as_of"),
+            (Some(VirtualUse::Document), Some(id)) => self.open_past_of(id, "as_of", restriction),
             _ => Err(self.unsupported("replicate it into a database that is not virtual for that")),
         }
     }
@@ -108,11 +126,19 @@ impl Call<'_> {
     /// The shard of a document as the database.
     ///
     /// # Errors
-    /// `Invalid` if it is on another server.
-    pub(super) fn part_of(&self, entered: EnteredVirtual, id: &str) -> Result<OpenedDatabase> {
+    /// `Invalid` if it is on another server, with the shard, for operations that are passed on.
+    pub(super) fn part_of(
+        &self,
+        entered: EnteredVirtual,
+        id: &str,
+        restriction: Option<&Restriction>,
+    ) -> Result<OpenedDatabase> {
         match entered.shard_of(id) {
             Shard::Here(served) => Ok(OpenedDatabase::new(served, Some(entered))),
-            Shard::There(_) => Err(self.unsupported_there()),
+            Shard::There(remote) => {
+                let shard = ShardElsewhere { entered, remote, restriction: restriction.cloned() };
+                Err(WireError { shard: Some(Box::new(shard)), ..self.unsupported_there() })
+            }
         }
     }
 
@@ -120,20 +146,25 @@ impl Call<'_> {
     ///
     /// # Errors
     /// Those of [`Call::open_part`].
-    pub(super) fn open_past_of(&self, id: &str, at_name: &str) -> Result<OpenedDatabase> {
+    pub(super) fn open_past_of(
+        &self,
+        id: &str,
+        at_name: &str,
+        restriction: Option<&Restriction>,
+    ) -> Result<OpenedDatabase> {
         let mut entered = self.enter()?;
         if let Some(time) = self.time_of_past(at_name)? {
             self.server.wait(Box::pin(entered.read_past(time, Some(id))))?;
         }
-        self.part_of(entered, id)
+        self.part_of(entered, id, restriction)
     }
 
     /// The shard of a document. Rights were checked.
     ///
     /// # Errors
     /// Those of [`Call::open_part`].
-    pub(super) fn open_shard_of(&self, id: &str) -> Result<OpenedDatabase> {
-        self.part_of(self.enter()?, id)
+    pub(super) fn open_shard_of(&self, id: &str, restriction: Option<&Restriction>) -> Result<OpenedDatabase> {
+        self.part_of(self.enter()?, id, restriction)
     }
 
     /// Checks rights and enters a virtual database, for an operation about all of its documents, which has to apply the
@@ -177,14 +208,14 @@ impl Call<'_> {
     }
 
     /// The error for an operation that virtual databases don't have. `instead` says what to do.
-    pub(super) fn unsupported(&self, instead: &str) -> super::failure::WireError {
+    pub(super) fn unsupported(&self, instead: &str) -> WireError {
         let (database, operation) = (self.request.database, self.request.operation.name());
         Failure::not_implemented(format!("The virtual database `{database}` has no operation {operation}: {instead}."))
             .into()
     }
 
     /// The error for an operation that needs a shard on another server.
-    pub(super) fn unsupported_there(&self) -> super::failure::WireError {
+    pub(super) fn unsupported_there(&self) -> WireError {
         let (database, operation) = (self.request.database, self.request.operation.name());
         Failure::not_implemented(format!(
             "The virtual database `{database}` has shards on other servers, for which the wire protocol has no \

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use stemmadb_server::{Config, Wire};
 use stemmadb_wire::{Operation, WriteKey};
 
+use crate::access_rules::{security, users};
 use crate::client::TestServer;
+use crate::spread::Servers;
 use crate::virtual_database::{create, start_move, until_moved};
 use crate::wire::WireClient;
 
@@ -220,7 +222,7 @@ fn interrupted_update_is_reported() {
     let mut admin = server.wire("admin");
     let moved = admin.ask_with(key(1, 1), Operation::UpdateWhere, "v", &update);
     assert_eq!(moved.error.as_deref(), Some("conflict"), "{moved:?}");
-    let changed = json!({"query": {"selector": {"n": {"$gt": 1}}}});
+    let changed = json!({"query": {"selector": {"n": {"$gt": 1, "$lt": 9}}}});
     assert_eq!(admin.ask(Operation::Count, "v", &changed).value, 0);
 }
 
@@ -428,4 +430,119 @@ fn unsupported_operations_are_refused() {
     assert_eq!(admin.ask(Operation::DeleteDatabase, "v", &json!({})).error, None);
     assert_eq!(server.get("/v").status, 404);
     assert_eq!(admin.ask(Operation::Get, "v", &json!({"id": "d00"})).error.as_deref(), Some("not_found"));
+}
+
+/// Documents on other servers are read and written in the name of the user, who is limited there as here.
+#[test]
+fn shards_on_other_servers_are_read_and_written() {
+    needs_one_server!("the shards of a cluster are on its servers by their URLs, not `here`");
+    let servers = spread_servers();
+    let server = &servers.home;
+    users(server);
+    let rule = "function (doc) { if (doc.n < 0) throw({forbidden: 'negative'}); }";
+    server.design("v", "rule", json!({ "validate_doc_update": rule }));
+    let access = json!({"selector": {"owner": {"$user": "name"}}});
+    assert_eq!(server.put("/v/_security", &security(access)).status, 200);
+    let mut admin = server.wire("admin");
+    let insert = |id: &String| json!({"op": "insert", "id": id, "body": {"n": 1, "owner": "bob", "text": "HIDDEN"}});
+    let edits: Vec<_> = ids().iter().map(insert).collect();
+    let written = admin.ask(Operation::Bulk, "v", &json!({ "edits": edits })).value;
+    assert!(written.as_array().unwrap().iter().all(Value::is_string), "{written}");
+    let mut alice = server.wire("alice");
+    for (id, rev) in ids().iter().zip(written.as_array().unwrap()) {
+        let read = admin.ask(Operation::Get, "v", &json!({ "id": id })).value;
+        assert_eq!((&read["id"], &read["rev"], &read["body"]["n"]), (&json!(id), rev, &json!(1)));
+        let old = admin.ask(Operation::GetRevision, "v", &json!({"id": id, "rev": rev})).value;
+        assert_eq!(old["rev"], *rev);
+        for hidden in [json!({ "id": id }), json!({"id": id, "rev": rev})] {
+            let operation = if hidden.get("rev").is_some() { Operation::GetRevision } else { Operation::Get };
+            let answer = alice.ask(operation, "v", &hidden);
+            assert_eq!((&answer.value, answer.error.as_deref()), (&Value::Null, None), "{answer:?}");
+        }
+        let merge = |n: i64| json!({"op": "update", "id": id, "merge": {"n": n}});
+        for (operation, arguments) in [
+            (Operation::Edit, merge(-1)),
+            (Operation::Transact, json!({"edits": [merge(-1)]})),
+            (Operation::Batch, json!({"steps": [merge(-1)]})),
+        ] {
+            let refused = admin.ask(operation, "v", &arguments);
+            assert_eq!(refused.error.as_deref(), Some("forbidden"), "{operation:?} {id}: {refused:?}");
+            let of_alice = alice.ask(operation, "v", &arguments);
+            assert_eq!(of_alice.error.as_deref(), Some("not_found"), "{operation:?} {id}: {of_alice:?}");
+        }
+        let checked = json!({"checks": [{"id": id, "rev": rev}], "edits": [merge(2)]});
+        assert_eq!(admin.ask(Operation::Transact, "v", &checked).error, None);
+        assert_eq!(admin.ask(Operation::Transact, "v", &checked).error.as_deref(), Some("conflict"));
+        let own = json!({"op": "insert", "id": format!("own-{id}"), "body": {"n": 3, "owner": "alice"}});
+        assert_eq!(alice.ask(Operation::Edit, "v", &own).error, None);
+        let stolen = json!({"op": "insert", "id": format!("stolen-{id}"), "body": {"n": 3, "owner": "bob"}});
+        assert_eq!(alice.ask(Operation::Edit, "v", &stolen).error.as_deref(), Some("forbidden"));
+    }
+    let mine = |id: &String| json!({"op": "update", "id": format!("own-{id}"), "merge": {"n": 4}});
+    let edits: Vec<_> = ids().iter().map(mine).chain(ids().iter().map(insert)).collect();
+    let results = alice.ask(Operation::Bulk, "v", &json!({ "edits": edits })).value;
+    let results = results.as_array().unwrap();
+    assert!(results[..40].iter().all(Value::is_string) && results[40..].iter().all(Value::is_object), "{results:?}");
+    let all = json!({"selector": {}});
+    assert_eq!(alice.ask(Operation::Count, "v", &json!({ "query": all })).value, 40);
+    assert_eq!(alice.ask(Operation::Distinct, "v", &json!({"query": all, "path": "n"})).value, json!([4]));
+    let changes = alice.ask(Operation::Changes, "v", &json!({"documents": true}));
+    assert!(changes.rows.len() == 40 && !changes.text.contains("HIDDEN"));
+    let many = alice.ask(Operation::GetMany, "v", &json!({"ids": ["d00", "own-d00", "own-d01", "own-d02"]})).rows;
+    assert_eq!(many.iter().map(Value::is_null).collect::<Vec<_>>(), [true, false, false, false]);
+    assert_eq!(admin.ask(Operation::Flush, "v", &json!({})).error, None);
+    // Only the server of the virtual database speaks in the name of a user.
+    let forged = json!({"id": "d00", "on_behalf": "e30="});
+    let refused = alice.ask(Operation::Get, "v", &forged);
+    assert_eq!(refused.error.as_deref(), Some("forbidden"), "{refused:?}");
+    // A design document may be written to any shard.
+    let second = json!({"op": "insert", "id": "_design/second", "body": {"validate_doc_update":
+        "function (doc) { if (doc.n > 9) throw({forbidden: 'much'}); }"}});
+    assert_eq!(admin.ask(Operation::Edit, "v", &second).error, None);
+    for id in ids() {
+        let much = json!({"op": "update", "id": id, "merge": {"n": 10}});
+        assert_eq!(admin.ask(Operation::Edit, "v", &much).error.as_deref(), Some("forbidden"), "{id}");
+    }
+}
+
+/// Three servers, of which the first one has the virtual database `v`.
+fn spread_servers() -> Servers {
+    let address = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let with_wire = |config| Config { wire: Wire { address, ..Wire::default() }, ..config };
+    let servers = Servers::start_with(|| TestServer::with(with_wire));
+    create(&servers.home, "/v?shards=4&servers=here,b,c");
+    servers
+}
+
+/// Repeated writes are applied once, also if documents move between servers and shards there are removed.
+#[test]
+fn repeated_writes_to_other_servers_are_applied_once() {
+    needs_one_server!("the shards of a cluster are on its servers by their URLs, not `here`");
+    let mut servers = spread_servers();
+    let docs: Vec<Value> = ids().iter().map(|id| json!({"_id": id, "n": 0})).collect();
+    assert_eq!(servers.home.post("/v/_bulk_docs", &json!({ "docs": docs })).status, 201);
+    let bulk = json!({"edits": increments()});
+    let edits: Vec<Value> =
+        ids().iter().map(|id| json!({"op": "update", "id": id, "patch": {"$inc": {"m": 1}}})).collect();
+    let ask = |server: &TestServer| {
+        let mut admin = server.wire("admin");
+        let mut answers = vec![admin.ask_with(key(1, 7), Operation::Bulk, "v", &bulk)];
+        for (lane, edit) in (2..).zip(&edits) {
+            answers.push(admin.ask_with(key(lane, 3), Operation::Edit, "v", edit));
+        }
+        assert!(answers.iter().all(|answer| answer.error.is_none()), "{answers:?}");
+        answers.into_iter().map(|answer| answer.value).collect::<Vec<_>>()
+    };
+    let first = ask(&servers.home);
+    assert_eq!(ask(&servers.home), first);
+    for step in [json!({"merge": "shard-2", "into": "shard-1"}), json!({"split": "shard-3", "server": "b"})] {
+        start_move(&servers.home, "v", &step);
+        until_moved(&servers.home, "v");
+        servers.home.restart();
+        assert_eq!(ask(&servers.home), first, "{step}");
+        let mut admin = servers.home.wire("admin");
+        assert_eq!(values(&mut admin, "v"), BTreeSet::from([1]), "{step}");
+        let twice = json!({"query": {"selector": {"m": {"$gt": 1}}}});
+        assert_eq!(admin.ask(Operation::Count, "v", &twice).value, 0, "{step}");
+    }
 }

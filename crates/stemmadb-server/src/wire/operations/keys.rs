@@ -36,12 +36,12 @@ pub(super) fn list(call: &Call<'_>) -> Result<Vec<u8>> {
 /// Runs a write of a key, at most once if the request has a write key.
 fn once(call: &Call<'_>, served: &OpenedDatabase, write: impl FnOnce(Keys) -> Result<Value>) -> Result<Vec<u8>> {
     let keys = namespace(call, served)?;
-    let user = &call.identity.user;
+    let user = call.user();
     let Some(key) = call.request.key else { return Ok(call.reply(&user.writing(|| write(keys))?)) };
     let lanes = served.own().extension::<Lanes>();
     let result = {
         let _lane = lanes.lock(&key);
-        if let Some(result) = lanes.earlier_result(served, &key)? {
+        if let Some(result) = lanes.earlier_result(call, served, &key)? {
             return Ok(call.reply(&result));
         }
         let keys = keys.recording(move |result| (lanes::record_id(&key), lanes::record(&key, result)));

@@ -89,7 +89,7 @@ pub(super) fn undelete(call: &Call<'_>) -> Result<Vec<u8>> {
 /// As [`undelete`], in the database that has the document.
 pub(super) fn undelete_in(call: &Call<'_>, served: &ServedDatabase) -> Result<Vec<u8>> {
     let database = served.database().with_durability(call.durability());
-    let revision = call.identity.user.writing(|| database.history().undelete(call.text("id")?).map_err(Into::into));
+    let revision = call.user().writing(|| database.history().undelete(call.text("id")?).map_err(Into::into));
     revision.map(|revision| call.reply(&revision.to_string().into()))
 }
 
@@ -102,7 +102,7 @@ pub(super) fn revert(call: &Call<'_>) -> Result<Vec<u8>> {
     let database = served.database().with_durability(call.durability());
     let count = match call.flag("count_only") {
         true => database.history().count_reverts(query, to)?,
-        false => call.identity.user.writing(|| database.history().revert(query, to))?,
+        false => call.user().writing(|| database.history().revert(query, to))?,
     };
     if !call.flag("count_only") {
         served.extension::<crate::design::Validators>().invalidate();

@@ -40,7 +40,7 @@ fn once(
     let key = call.request.key;
     let lane = key.as_ref().map(|key| lanes.lock(key));
     if let Some(key) = &key
-        && let Some(result) = lanes.earlier_result(served, key)?
+        && let Some(result) = lanes.earlier_result(call, served, key)?
     {
         return Ok(call.reply(&result));
     }
@@ -197,7 +197,7 @@ impl BucketOf<'_> {
 }
 
 /// The error for a step that reads documents of all shards in a transaction.
-fn not_in_one_bucket() -> Error {
+pub(super) fn not_in_one_bucket() -> Error {
     Error::invalid("a batch that writes to a virtual database reads documents of one bucket, by their ids")
         .with_hint("find documents before, in a batch that only reads, and check their revisions in this one")
 }
@@ -309,6 +309,19 @@ impl<'a> Step<'a> {
             from.push((to, step, path.as_str().ok_or_else(malformed)?));
         }
         Ok(Step { arguments, op, from })
+    }
+
+    /// The ids of its documents; `None` if they are not all known before it runs.
+    pub(super) fn ids(&self) -> Option<Vec<&'a str>> {
+        match self.op {
+            "find" | "count" | "aggregate" => None,
+            "require" => Some(Vec::new()),
+            "get_many" if self.from.is_empty() => {
+                self.arguments.get("ids")?.as_array()?.iter().map(Value::as_str).collect()
+            }
+            "get_many" => None,
+            _ => self.id().map(|id| vec![id]),
+        }
     }
 
     pub(super) fn writes(&self) -> bool {

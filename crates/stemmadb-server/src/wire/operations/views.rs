@@ -25,7 +25,7 @@ pub(super) fn define(call: &Call<'_>) -> Result<Vec<u8>> {
     let name = call.text("name")?;
     let served = call.open(RightsOf::PutDesign, Some(&design_of(name).0))?;
     let definition = call.arguments.get("definition").ok_or_else(|| Error::invalid("`definition` is missing"))?;
-    call.identity.user.writing(|| served.database().views().define(name, definition))?;
+    call.user().writing(|| served.database().views().define(name, definition))?;
     served.extension::<Validators>().invalidate();
     Ok(call.reply(&Value::Null))
 }
@@ -33,7 +33,7 @@ pub(super) fn define(call: &Call<'_>) -> Result<Vec<u8>> {
 pub(super) fn remove(call: &Call<'_>) -> Result<Vec<u8>> {
     let name = call.text("name")?;
     let served = call.open(RightsOf::DeleteDesign, Some(&design_of(name).0))?;
-    call.identity.user.writing(|| served.database().views().remove(name))?;
+    call.user().writing(|| served.database().views().remove(name))?;
     Ok(call.reply(&Value::Null))
 }
 

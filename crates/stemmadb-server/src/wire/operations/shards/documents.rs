@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use stemmadb::{Edit, Error, Value};
+use stemmadb::{Error, Value};
 
 use super::super::super::call::Call;
 use super::super::super::failure::Result;
-use super::super::super::lanes::{self, Lanes};
+use super::super::super::lanes::Lanes;
 use super::super::super::opened::OpenedDatabase;
 use super::super::super::rights::RightsOf;
 use super::super::super::rows::{DocumentWriter, RowStream};
 use super::super::documents::reply;
-use super::super::edits::{parse_edit, result_of};
+use super::super::edits::{KnownResults, apply_part, parse_edit};
 use super::super::past;
 use super::divide;
+use super::elsewhere::apply_there;
 use crate::auth::readable;
 use crate::virtual_databases::Shard;
-use crate::writes::{EditOutcome, apply_edits};
 
 /// One row for each id, null if there is no such document; those of each shard as of one sequence.
 pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
@@ -59,55 +59,34 @@ pub(super) fn get_many(call: &Call<'_>) -> Result<Vec<u8>> {
 pub(super) fn bulk(call: &Call<'_>) -> Result<Vec<u8>> {
     let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
     let (entered, restriction) = call.enter_restricted(RightsOf::BulkDocs)?;
-    if entered.is_spread() {
-        return Err(call.unsupported_there());
-    }
-    let (layout, options) = (entered.layout(), call.write_options(restriction, true));
+    let (open, layout) = (entered.open.clone(), entered.layout());
+    let options = call.write_options(restriction.clone(), true);
     let opened = OpenedDatabase::own_of(entered);
     let (lanes, key) = (opened.own().extension::<Lanes>(), call.request.key);
     let _lane = key.as_ref().map(|key| lanes.lock(key));
-    let mut known = Known::default();
+    let mut known = KnownResults::default();
     if let Some(key) = &key {
-        lanes.earlier_records(&opened, key)?.iter().for_each(|record| known.add(record));
+        lanes.earlier_records(call, &opened, key)?.iter().for_each(|record| known.add(record));
     }
-    let mut results: Vec<Option<Value>> = (0..edits.len()).map(|at| known.0.get(&at).cloned()).collect();
-    let new = edits.into_iter().enumerate().filter(|(at, _)| !known.0.contains_key(at));
+    let count = edits.len();
+    let new: Vec<_> = edits.into_iter().enumerate().filter(|(at, _)| !known.0.contains_key(at)).collect();
     for (index, part) in divide(&layout, new, |(_, edit)| edit.id().as_str()) {
-        let (positions, edits): (Vec<usize>, Vec<Edit>) = part.into_iter().unzip();
-        let served = &layout.shards()[index];
-        let record = |outcomes: &[EditOutcome]| {
-            let key = key.as_ref().filter(|_| outcomes.iter().any(Result::is_ok))?;
-            Some(lanes::record(key, &known.with(&positions, outcomes)))
+        let results = match &layout.all()[index] {
+            Shard::Here(served) => apply_part(call, served, part, &options)?,
+            Shard::There(remote) => {
+                let positions: Vec<usize> = part.iter().map(|(at, _)| *at).collect();
+                apply_there(call, &open, remote, restriction.as_ref(), positions)?
+            }
         };
-        let record_id = key.as_ref().map(lanes::record_id);
-        let outcomes = apply_edits(served, edits, &options, record_id.as_deref(), record)?;
-        positions.iter().zip(&outcomes).for_each(|(at, outcome)| results[*at] = Some(result_of(outcome)));
+        known.0.extend(results);
     }
     if let Some(key) = &key {
         lanes.note(&opened, key);
     }
-    Ok(call.reply(&Value::Array(results.into_iter().flatten().collect())))
-}
-
-/// The results of edits that earlier requests with the same key applied, by their positions in the request.
-#[derive(Default)]
-struct Known(BTreeMap<usize, Value>);
-
-impl Known {
-    /// Adds those of a record: pairs of a position and a result.
-    fn add(&mut self, record: &Value) {
-        let pairs = record.get("result").and_then(Value::as_array).unwrap_or_default().iter();
-        self.0.extend(pairs.filter_map(|pair| match pair.as_array()? {
-            [at, result] => Some((usize::try_from(at.as_u64()?).ok()?, result.clone())),
-            _ => None,
-        }));
-    }
-
-    /// What is recorded with the edits at these positions: a record replaces the one of an earlier request.
-    fn with(&self, positions: &[usize], outcomes: &[EditOutcome]) -> Value {
-        let pair = |at: usize, result: Value| Value::Array(vec![(at as u64).into(), result]);
-        let new = positions.iter().zip(outcomes).map(|(at, outcome)| pair(*at, result_of(outcome)));
-        self.0.iter().map(|(at, result)| pair(*at, result.clone())).chain(new).collect()
+    let results: Vec<Value> = known.0.into_values().collect();
+    match results.len() == count {
+        true => Ok(call.reply(&Value::Array(results))),
+        false => Err(Error::internal("a shard returned no result of an edit").into()),
     }
 }
 
@@ -115,12 +94,12 @@ impl Known {
 pub(super) fn document_at(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = call.text("id")?;
     let restriction = call.restriction(RightsOf::History, Some(id))?;
-    let opened = call.open_past_of(id, "at")?;
+    let opened = call.open_past_of(id, "at", restriction.as_ref())?;
     let document = match call.past(&opened)? {
         Some(snapshot) => snapshot.get(id)?,
         None => return Err(Error::invalid("the argument `at` is missing").into()),
     };
-    let newest = call.open_shard_of(id)?;
+    let newest = call.open_shard_of(id, None)?;
     let is_readable = past::may_read(&newest, id, restriction.as_ref())?;
     reply(call, readable(restriction.as_ref(), document.filter(|_| is_readable))?)
 }
@@ -128,6 +107,6 @@ pub(super) fn document_at(call: &Call<'_>) -> Result<Vec<u8>> {
 /// Writes the last revision of a deleted document again, in its shard.
 pub(super) fn undelete(call: &Call<'_>) -> Result<Vec<u8>> {
     call.allow(RightsOf::CreateIndex, None)?;
-    let opened = call.open_shard_of(call.text("id")?)?;
+    let opened = call.open_shard_of(call.text("id")?, None)?;
     past::undelete_in(call, &opened)
 }

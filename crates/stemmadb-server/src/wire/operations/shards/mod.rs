@@ -1,11 +1,12 @@
 //! Operations about all documents of a virtual database: divided by its shards, or answered by the library from all of
 //! them. Queries are in `operations::queries`, where both kinds of databases differ little.
 //!
-//! Shards on other servers are read by the library. Operations that write there, and those that no library call answers
-//! from all shards, are refused: they are sent over HTTP.
+//! Shards on other servers are read by the library, and operations about one document are passed on to its shard's
+//! server, in the name of the user. Others that need such a shard are refused: they are sent over HTTP.
 
 mod declarations;
 mod documents;
+mod elsewhere;
 mod feeds;
 mod transactions;
 mod views;
@@ -18,6 +19,7 @@ use stemmadb_wire::Operation;
 use super::super::call::Call;
 use super::super::failure::Result;
 use crate::virtual_databases::Layout;
+pub(super) use elsewhere::pass_on_if_elsewhere;
 
 /// An operation on a virtual database.
 type ShardsOperation = fn(&Call<'_>) -> Result<Vec<u8>>;

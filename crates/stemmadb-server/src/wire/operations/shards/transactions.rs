@@ -10,9 +10,11 @@ use super::super::super::lanes::{self, Lanes};
 use super::super::super::opened::OpenedDatabase;
 use super::super::super::rights::RightsOf;
 use super::super::edits::parse_edit;
-use super::super::transactions::{BucketOf, Check, Ground, Step, UpdateOfMatching, commit, run_steps, write_batch};
+use super::super::transactions::{
+    BucketOf, Check, Ground, Step, UpdateOfMatching, commit, not_in_one_bucket, run_steps, write_batch,
+};
 use crate::auth::{Restriction, narrowed};
-use crate::virtual_databases::{EnteredVirtual, Layout};
+use crate::virtual_databases::{EnteredVirtual, Layout, Shard};
 use crate::writes::edit_optimistically;
 
 /// Applies all edits or none, if all checks hold; the result is the revisions. All documents are in one bucket.
@@ -27,7 +29,7 @@ pub(super) fn transact(call: &Call<'_>) -> Result<Vec<u8>> {
     })?;
     entered.check_one_bucket(ids.iter().copied())?;
     let first = ids.first().ok_or_else(|| Error::invalid("the transaction has neither checks nor edits"))?;
-    let opened = call.part_of(entered, first)?;
+    let opened = call.part_of(entered, first, restriction.as_ref())?;
     commit(call, &opened, &call.write_options(restriction, true), &checks, &edits)
 }
 
@@ -45,9 +47,22 @@ pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
     let id = steps.iter().find_map(Step::id).ok_or_else(|| {
         Error::invalid("a batch that writes to a virtual database names a document by its id, which tells the bucket")
     })?;
-    let opened = call.part_of(entered, id)?;
+    check_bucket(&entered, id, &steps)?;
+    let opened = call.part_of(entered, id, options.validator.restriction.as_ref())?;
     let bucket = opened.entered().map(|entered| BucketOf { entered, id });
     write_batch(call, &opened, &options, readable, &steps, bucket.as_ref())
+}
+
+/// Checks, of a batch whose shard is on another server, that its steps are about one bucket, which that server does not
+/// know. One that is here is checked while it runs, when all ids are known.
+fn check_bucket(entered: &EnteredVirtual, id: &str, steps: &[Step<'_>]) -> Result<()> {
+    if let Shard::Here(_) = entered.shard_of(id) {
+        return Ok(());
+    }
+    for step in steps {
+        entered.check_one_bucket([id].into_iter().chain(step.ids().ok_or_else(not_in_one_bucket)?))?;
+    }
+    Ok(())
 }
 
 /// Updates or deletes all documents of a shard that match a query, or none, and then those of the next; the result is
@@ -64,7 +79,7 @@ pub(super) fn update_where(call: &Call<'_>) -> Result<Vec<u8>> {
     let opened = OpenedDatabase::own_of(entered);
     let (lanes, key) = (opened.own().extension::<Lanes>(), call.request.key);
     let _lane = key.as_ref().map(|key| lanes.lock(key));
-    let records = key.as_ref().map_or(Ok(Vec::new()), |key| lanes.earlier_records(&opened, key))?;
+    let records = key.as_ref().map_or(Ok(Vec::new()), |key| lanes.earlier_records(call, &opened, key))?;
     let mut done = Done::of(&records, &layout);
     if done.is_complete {
         return Ok(call.reply(&done.count.into()));

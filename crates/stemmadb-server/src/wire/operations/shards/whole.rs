@@ -1,5 +1,6 @@
 //! The virtual database itself: its deletion, its figures, and how much of the past its shards keep.
 
+use hyper::Method;
 use stemmadb::past::Retention;
 use stemmadb::{Error, Object, Selector, Value};
 
@@ -8,7 +9,7 @@ use super::super::super::failure::Result;
 use super::super::super::rights::RightsOf;
 use super::super::past::set_retention;
 use crate::auth::Restriction;
-use crate::virtual_databases::EnteredVirtual;
+use crate::virtual_databases::{EnteredVirtual, Shard};
 
 pub(super) fn delete(call: &Call<'_>) -> Result<Vec<u8>> {
     call.allow(RightsOf::DeleteDatabase, None)?;
@@ -50,9 +51,16 @@ fn shards_here(call: &Call<'_>, entered: &EnteredVirtual) -> Result<()> {
 
 pub(super) fn flush(call: &Call<'_>) -> Result<Vec<u8>> {
     let (entered, _) = call.enter_restricted(RightsOf::Flush)?;
-    shards_here(call, &entered)?;
-    for served in entered.layout().shards().iter().chain([&entered.open.own]) {
-        served.database().flush()?;
+    entered.open.own.database().flush()?;
+    for shard in entered.layout().all() {
+        match shard {
+            Shard::Here(served) => served.database().flush()?,
+            Shard::There(remote) => {
+                let body = Some("{}".into());
+                let asked = remote.ask(Method::POST, "/_ensure_full_commit", body, None);
+                call.server.wait(Box::pin(asked))?;
+            }
+        }
     }
     Ok(call.reply(&Value::Null))
 }
