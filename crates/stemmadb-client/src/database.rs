@@ -63,8 +63,8 @@ impl RemoteDatabase {
     /// # Errors
     /// Those of the operation.
     #[doc(hidden)]
-    pub fn pass_on(&self, operation: Operation, key: Option<WriteKey>, arguments: &Value) -> Result<Value> {
-        self.shared.pass_on(operation, key, &self.name, arguments)?.into_value()
+    pub fn pass_on(&self, operation: Operation, key: Option<WriteKey>, arguments: &Value) -> Result<Item> {
+        self.shared.pass_on(operation, key, &self.name, arguments)
     }
 
     fn call_items(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Item>, Value)> {
@@ -387,8 +387,8 @@ impl RemoteDatabase {
         RemoteWatch::new(self.clone(), &query.into())
     }
 
-    /// Returns the newest sequence. Of a virtual database, that is the sum of its shards' sequences, which is no position
-    /// of the changes feed: see [`RemoteDatabase::token`].
+    /// Returns the newest sequence. Of a virtual database, that is the sum of its shards' sequences, which is no
+    /// position of the changes feed: see [`RemoteDatabase::token`].
     ///
     /// # Errors
     /// `NotFound` if there is no such database.

@@ -4,8 +4,8 @@
 //! The thread that reads a request executes it and sends the result; no other thread is woken. If a request takes
 //! longer than a few milliseconds, or streams for long, another thread takes over reading ([`monitor`]), so that the
 //! client can cancel it and send others. A connection that is silent for a second has no thread ([`parking`]). Rights
-//! are those of the HTTP routes that do the same ([`rights`]), which also say which part of a virtual database an operation
-//! is about ([`opened`]).
+//! are those of the HTTP routes that do the same ([`rights`]), which also say which part of a virtual database an
+//! operation is about ([`opened`]).
 
 mod call;
 mod connection;

@@ -6,12 +6,13 @@ use std::time::UNIX_EPOCH;
 
 use stemmadb::past::At;
 use stemmadb::{Error, ErrorKind, Object, Value};
-use stemmadb_wire::{Operation, Repetition};
+use stemmadb_wire::{Item, Operation, Repetition};
 
 use super::super::super::call::{Call, ON_BEHALF, object};
 use super::super::super::failure::{Result, ShardElsewhere, WireError};
 use super::super::super::lanes::Lanes;
 use super::super::super::opened::OpenedDatabase;
+use super::super::documents::reply;
 use crate::app::DelegatedRequest;
 use crate::auth::Restriction;
 use crate::virtual_databases::{OpenVirtual, RemoteShard, Shard};
@@ -54,13 +55,18 @@ fn pass_on(call: &Call<'_>, shard: ShardElsewhere) -> Result<Vec<u8>> {
     };
     let opened = OpenedDatabase::own_of(entered);
     let key = call.request.key.filter(|_| operation.repetition() == Repetition::Keyed);
-    let Some(key) = key else { return Ok(call.reply(&ask(&opened)?)) };
+    let Some(key) = key else {
+        return match ask(&opened)? {
+            Item::Document(document) => reply(call, Some(document)),
+            Item::Value(value) => Ok(call.reply(&value)),
+        };
+    };
     let lanes = opened.own().extension::<Lanes>();
     let _lane = lanes.lock(&key);
     if let Some(result) = lanes.earlier_result(call, &opened, &key)? {
         return Ok(call.reply(&result));
     }
-    let result = ask(&opened)?;
+    let result = ask(&opened)?.into_value()?;
     lanes.note(&opened, &key);
     Ok(call.reply(&result))
 }
@@ -80,7 +86,7 @@ pub(super) fn apply_there(
     if let Some(durability) = call.arguments.get("durability") {
         arguments.insert("durability", durability.clone());
     }
-    match ask(call, open, remote, restriction, Operation::Bulk, arguments)? {
+    match ask(call, open, remote, restriction, Operation::Bulk, arguments)?.into_value()? {
         Value::Array(results) => Ok(positions.into_iter().zip(results).collect()),
         _ => Err(Error::internal("a shard returned no results").into()),
     }
@@ -94,7 +100,7 @@ fn ask(
     restriction: Option<&Restriction>,
     operation: Operation,
     mut arguments: Object,
-) -> Result<Value> {
+) -> Result<Item> {
     let writes_design = operation.repetition() == Repetition::Keyed && names_design(&arguments);
     let _write = writes_design.then(|| call.server.wait(Box::pin(open.begin_design_write()))).transpose()?;
     let version = call.server.wait(Box::pin(remote.share(&open.shared_whole())))?;
