@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stemmadb::{DocumentId, Edit, ErrorKind, Patch, Result, Sequence, Value, field};
 use stemmadb_client::asynchronous::AsyncDatabase;
-use stemmadb_client::{AnyDatabase, Client};
+use stemmadb_client::{AnyDatabase, Client, RemoteDatabase};
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "stemma://localhost:5985".to_owned());
@@ -25,6 +25,17 @@ async fn print_books(db: &AsyncDatabase) -> Result<usize> {
         count += 1;
     }
     Ok(count)
+}
+
+/// Prints what has changed in a virtual database since a position; returns the position after it.
+fn print_news(shelf: &RemoteDatabase, position: Option<String>) -> Result<Option<String>> {
+    let changes = shelf.changes(Sequence::ZERO);
+    let changes = position.into_iter().fold(changes, |changes, position| changes.after(position));
+    let (changes, position) = changes.run_to_token()?;
+    for change in changes {
+        println!("{}", change?.id);
+    }
+    Ok(position)
 }
 
 /// A reader of the library.
@@ -95,6 +106,7 @@ pub(crate) fn run(url: &str) -> Result<()> {
         println!("{} is at {}", change.id, change.revision);
     }
     // [/follow]
+    assert!(print_news(&db, None)?.is_none());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .map_err(|error| stemmadb::Error::unavailable(format!("no runtime: {error}")))?;

@@ -9,7 +9,7 @@ use stemmadb::{
     Aggregation, Change, Document, DocumentId, Durability, Edit, Object, Patch, Query, Result, Revision, Sequence,
     Value,
 };
-use stemmadb_wire::{Item, Operation};
+use stemmadb_wire::{Item, Operation, WriteKey};
 
 use crate::batch::Batch;
 use crate::convert::{
@@ -55,6 +55,16 @@ impl RemoteDatabase {
     /// Runs an operation whose result is a document or null.
     pub(crate) fn request_document(&self, operation: Operation, arguments: &Value) -> Result<Option<Document>> {
         optional_document(&self.shared.factory, self.shared.call_item(operation, &self.name, arguments)?)
+    }
+
+    /// Runs an operation of another client, with its write key if it has one; returns the result. For servers that pass
+    /// requests on.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    #[doc(hidden)]
+    pub fn pass_on(&self, operation: Operation, key: Option<WriteKey>, arguments: &Value) -> Result<Item> {
+        self.shared.pass_on(operation, key, &self.name, arguments)
     }
 
     fn call_items(&self, operation: Operation, arguments: &Value) -> Result<(Vec<Item>, Value)> {
@@ -377,12 +387,22 @@ impl RemoteDatabase {
         RemoteWatch::new(self.clone(), &query.into())
     }
 
-    /// Returns the newest sequence.
+    /// Returns the newest sequence. Of a virtual database, that is the sum of its shards' sequences, which is no
+    /// position of the changes feed: see [`RemoteDatabase::token`].
     ///
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn sequence(&self) -> Result<Sequence> {
         Ok(Sequence::new(number(&self.request(Operation::Info, &Value::Null)?, "sequence")?))
+    }
+
+    /// Of a virtual database, the newest position of the changes feed; `None` of another one, which has a
+    /// [`sequence`](RemoteDatabase::sequence).
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database.
+    pub fn token(&self) -> Result<Option<String>> {
+        Ok(self.request(Operation::Info, &Value::Null)?.get("token").and_then(Value::as_str).map(str::to_owned))
     }
 
     /// Returns the number of documents.
@@ -475,10 +495,25 @@ impl RemoteChanges {
     /// # Errors
     /// `NotFound` if there is no such database.
     pub fn run_to_last(self) -> Result<(impl Iterator<Item = Result<Change>>, Sequence)> {
+        let (changes, ending) = self.run_to_end()?;
+        Ok((changes, Sequence::new(ending.get("last").and_then(Value::as_u64).unwrap_or_default())))
+    }
+
+    /// Reads the changes of a virtual database; also returns the position after the last one, for
+    /// [`RemoteChanges::after`]. `None` of another database.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such database; `Invalid` for a malformed token.
+    pub fn run_to_token(self) -> Result<(impl Iterator<Item = Result<Change>>, Option<String>)> {
+        let (changes, ending) = self.run_to_end()?;
+        Ok((changes, ending.get("token").and_then(Value::as_str).map(str::to_owned)))
+    }
+
+    /// The changes, and the other fields of the result.
+    fn run_to_end(self) -> Result<(impl Iterator<Item = Result<Change>>, Value)> {
         let RemoteChanges { database, arguments } = self;
         let (rows, ending) = database.call_rows(Operation::Changes, &Value::Object(arguments))?;
-        let last = Sequence::new(ending.get("last").and_then(Value::as_u64).unwrap_or_default());
-        Ok((rows.into_iter().map(move |row| change(&database.shared.factory, &row)), last))
+        Ok((rows.into_iter().map(move |row| change(&database.shared.factory, &row)), ending))
     }
 }
 

@@ -381,6 +381,21 @@ impl Shared {
         self.call_repeatedly(operation, operation.repetition(), database, arguments)
     }
 
+    /// Runs an operation of another client, with its key if it has one.
+    pub(crate) fn pass_on(
+        &self,
+        operation: Operation,
+        key: Option<WriteKey>,
+        database: &str,
+        arguments: &Value,
+    ) -> Result<Item> {
+        let repetition = match (key, operation.repetition()) {
+            (None, Repetition::Keyed) => Repetition::Once,
+            (_, repetition) => repetition,
+        };
+        self.call_with(operation, repetition, key, database, arguments)?.1.into_item()
+    }
+
     /// As [`Shared::call_rows`], for an operation whose arguments decide how it may be repeated.
     pub(crate) fn call_repeatedly(
         &self,
@@ -389,7 +404,19 @@ impl Shared {
         database: &str,
         arguments: &Value,
     ) -> Result<(Vec<Item>, Reply)> {
-        let has_key = repetition == Repetition::Keyed && self.options.idempotent_writes;
+        self.call_with(operation, repetition, None, database, arguments)
+    }
+
+    /// As [`Shared::call_repeatedly`]; a write has a key of this client, or a given one.
+    fn call_with(
+        &self,
+        operation: Operation,
+        repetition: Repetition,
+        given_key: Option<WriteKey>,
+        database: &str,
+        arguments: &Value,
+    ) -> Result<(Vec<Item>, Reply)> {
+        let has_key = repetition == Repetition::Keyed && (self.options.idempotent_writes || given_key.is_some());
         let is_repeatable = has_key || repetition == Repetition::Safe;
         let expected = if repetition == Repetition::Safe { Expected::Read } else { Expected::Write };
         let (deadline, mut wait, mut lost_at) = (self.deadline(), RETRY_WAIT, None);
@@ -399,7 +426,7 @@ impl Shared {
         loop {
             let failure = match self.check_out(database, deadline) {
                 Ok(mut connection) => {
-                    let key = has_key.then(|| write_key(&mut connection, &mut lane));
+                    let key = given_key.or_else(|| has_key.then(|| write_key(&mut connection, &mut lane)));
                     let sent = connection.queue(operation, database, key, arguments).and_then(|id| {
                         connection.flush()?;
                         connection.expect(expected);

@@ -173,6 +173,12 @@ macro_rules! feed_filters {
                 self
             }
 
+            /// Continues after the position of a token, which virtual databases have in place of a sequence.
+            pub fn after(mut self, token: impl Into<String>) -> Self {
+                self.arguments.insert("after", token.into());
+                self
+            }
+
             /// Returns only changes of these documents.
             pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
                 let ids = ids.into_iter().map(|id| stemmadb::Value::from(id.into()));
@@ -221,6 +227,10 @@ pub struct RemoteSubscription {
     arguments: Object,
     /// The sequence of the last returned change, or one without matching changes in between.
     reached: Sequence,
+    /// Of a virtual database: the position after the changes of the last whole frame that was returned.
+    token: Option<String>,
+    /// Whether the database is virtual, so that sequences are no positions.
+    has_tokens: bool,
     /// Whether the server has sent, on this connection, every change that there was.
     has_caught_up: bool,
 }
@@ -228,12 +238,21 @@ pub struct RemoteSubscription {
 impl RemoteSubscription {
     pub(crate) fn new(database: RemoteDatabase, since: Sequence) -> Self {
         let stream = LongStream::new(database, Operation::Subscribe);
-        RemoteSubscription { stream, arguments: Object::new(), reached: since, has_caught_up: false }
+        let (arguments, token) = (Object::new(), None);
+        RemoteSubscription { stream, arguments, reached: since, token, has_tokens: false, has_caught_up: false }
     }
 
     /// The sequence up to which every matching change was returned. To continue after a restart, subscribe from here.
+    /// Of a virtual database, it stays at the beginning: continue [`after`](RemoteSubscription::after) the
+    /// [`token`](RemoteSubscription::token).
     pub fn reached(&self) -> Sequence {
         self.reached
+    }
+
+    /// Of a virtual database, the position from which to continue: every matching change up to it was returned, and the
+    /// last few may be returned again. `None` at first, and of other databases.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
     }
 
     /// Waits for the next change.
@@ -257,18 +276,31 @@ impl RemoteSubscription {
     fn next_until(&mut self, deadline: Instant) -> Result<Option<Change>> {
         loop {
             if let Some(row) = self.stream.rows.pop_front() {
+                if let Some(token) = row.get("token").and_then(Value::as_str) {
+                    self.token = Some(token.to_owned());
+                }
                 if let Some(sequence) = row.get("caught_up") {
                     let sequence = sequence.as_u64().ok_or_else(|| missing_field("caught_up"))?;
-                    self.reached = Sequence::new(sequence.max(self.reached.get()));
+                    if !self.has_tokens {
+                        self.reached = Sequence::new(sequence.max(self.reached.get()));
+                    }
                     self.has_caught_up = true;
                     continue;
                 }
+                if row.get("id").is_none() && row.get("token").is_some() {
+                    continue;
+                }
                 let change = change(&self.stream.database.shared.factory, &row)?;
-                self.reached = change.sequence;
+                if !self.has_tokens {
+                    self.reached = change.sequence;
+                }
                 return Ok(Some(change));
             }
             // The rows that arrived were returned, so the feed continues after the last one.
             self.arguments.insert("since", self.reached.get());
+            if let Some(token) = &self.token {
+                self.arguments.insert("after", token.as_str());
+            }
             let arguments = Value::Object(self.arguments.clone());
             let mut received = self.stream.receive(&arguments, deadline)?;
             if matches!(received, Received::Nothing) && !self.has_caught_up && self.stream.connection.is_some() {
@@ -278,7 +310,10 @@ impl RemoteSubscription {
             match received {
                 Received::Nothing => return Ok(None),
                 Received::Connected => self.has_caught_up = false,
-                Received::Rows => {}
+                // The frames of a virtual database end with a position.
+                Received::Rows => {
+                    self.has_tokens |= self.stream.rows.back().is_some_and(|row| row.get("token").is_some())
+                }
             }
         }
     }

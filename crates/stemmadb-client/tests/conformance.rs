@@ -28,6 +28,21 @@ conformance! {
     asynchronous_operations_are_the_same
 }
 
+// Not those that name a sequence as a position of the feed (`changes_are_returned_in_order`,
+// `changes_that_exist_are_returned_without_waiting`), which shards don't have in common; that expect changes in order
+// (`subscriptions_follow_writes`); and that subscribe to paths (`asynchronous_operations_are_the_same`).
+conformance! {
+    virtual_database:
+    documents_are_written_and_read
+    errors_have_the_same_kinds
+    patches_change_parts
+    bulk_edits_are_independent
+    queries_return_rows_pages_and_counts
+    many_rows_are_streamed
+    live_queries_return_differences
+    values_keep_their_types
+}
+
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     result.unwrap_err().kind()
 }

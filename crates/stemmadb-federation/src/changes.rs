@@ -368,6 +368,11 @@ impl FederatedChangeRows {
         encode([("since", Value::Object(since))].into_iter().collect())
     }
 
+    /// The sum of the members' sequences after the last returned change.
+    pub(crate) fn sequence_sum(&self) -> u64 {
+        self.sequences.iter().map(|sequence| sequence.get()).fold(0, u64::saturating_add)
+    }
+
     /// Where the feed of a member began.
     pub(crate) fn begin_of(&self, member: &str) -> Sequence {
         let at = self.federation.members.iter().position(|known| known.name == member);

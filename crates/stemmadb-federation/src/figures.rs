@@ -70,14 +70,16 @@ pub(crate) fn summary(find: &FederatedFind, path: &str) -> Result<Summary> {
 }
 
 pub(crate) fn group_counts(groups: &FederatedGroupBy) -> Result<Vec<(Value, u64)>> {
-    let (aggregation, state) = of_find(&groups.find, groups.paths.paths(), "count".into())?;
+    let paths = groups.paths.clone().checked()?;
+    let (aggregation, state) = of_find(&groups.find, &paths, "count".into())?;
     let count = |(key, figures): (Value, Object)| Some((key, figures.get(FIGURE)?.as_u64()?));
     let counts = aggregation.finish(state)?.into_iter().map(count).collect::<Option<_>>();
     counts.ok_or_else(|| Error::invalid("a group has no count"))
 }
 
 pub(crate) fn group_summaries(groups: &FederatedGroupBy, path: &str) -> Result<Vec<(Value, Summary)>> {
-    let (aggregation, state) = of_find(&groups.find, groups.paths.paths(), figure("sum", path))?;
+    let paths = groups.paths.clone().checked()?;
+    let (aggregation, state) = of_find(&groups.find, &paths, figure("sum", path))?;
     aggregation.finish_summaries(state, path)
 }
 

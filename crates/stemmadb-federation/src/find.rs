@@ -251,7 +251,8 @@ impl FederatedGroupBy {
     /// Each value in collation order with its number of documents, of all members together.
     ///
     /// # Errors
-    /// Those of [`FederatedFind::run`]; `Stopped` above 100,000 groups.
+    /// Those of [`FederatedFind::run`]; `Invalid` if there is no path, or more than eight; `Stopped` above 100,000
+    /// groups.
     pub fn counts(self) -> Result<Vec<(Value, u64)>> {
         figures::group_counts(&self)
     }

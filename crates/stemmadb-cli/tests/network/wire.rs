@@ -10,7 +10,7 @@ use stemmadb::{Patch, Selector, Sequence};
 use stemmadb_client::{Client, ClientOptions, Credentials};
 
 use crate::client::PASSWORD;
-use crate::server::{Server, wait_until};
+use crate::server::{Server, stemma, wait_until};
 
 const WRITERS: u64 = 3;
 /// Calls are repeated for so long; far longer than a restart takes.
@@ -49,6 +49,30 @@ fn idle_connections_use_no_processor() {
     });
     // The connections still work.
     clients.iter().for_each(|client| client.ping().unwrap());
+    server.assert_no_panic();
+}
+
+/// Commands open a virtual database by its URL, as any other.
+#[test]
+fn commands_open_virtual_databases() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let server = Server::start(directory.path(), &["--wire-listen", &address.to_string()]);
+    server.client().expect_success("PUT", "/shelf?shards=3", None);
+    let url = format!("stemma://admin:{PASSWORD}@{address}/shelf");
+    let run = |arguments: &[&str]| {
+        let run = std::process::Command::new(stemma()).args(arguments).output().unwrap();
+        let [out, error] = [run.stdout, run.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(run.status.success(), "{arguments:?}: {out} {error}");
+        out
+    };
+    for (id, year) in [("solaris", 1961), ("dune", 1965), ("ubik", 1969)] {
+        run(&["put", &url, id, &json!({ "year": year }).to_string()]);
+    }
+    let found = run(&["find", &url, r#"{"year": {"$gt": 1961}}"#]);
+    assert!(found.contains("dune") && found.contains("ubik") && !found.contains("solaris"), "{found}");
+    assert!(run(&["get", &url, "ubik"]).contains("1969"));
+    assert_eq!(run(&["changes", &url]).lines().count(), 3);
     server.assert_no_panic();
 }
 

@@ -26,11 +26,16 @@ pub(crate) enum Transport {
     WebSocket,
     SecureWebSocket,
     Quic,
+    /// TCP, to a virtual database of several shards.
+    Virtual,
 }
 
 /// Defines a test for each transport.
 #[allow(unused_macros, reason = "each test program uses a part")]
 macro_rules! conformance {
+    (virtual_database: $($name:ident)+) => {
+        conformance!(@ virtual_database Virtual $($name)+);
+    };
     ($($name:ident)+) => {
         conformance!(@ embedded Embedded $($name)+);
         conformance!(@ tcp Tcp $($name)+);
@@ -218,7 +223,7 @@ impl TestServer {
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
         answer
     }
 
@@ -256,7 +261,14 @@ pub(crate) fn with_database(transport: Transport, test: impl FnOnce(&AnyDatabase
         _ => Encoding::default(),
     };
     let client = server.client_with(server.options().encoding(encoding));
-    test(&client.create_database("shop").unwrap().into());
+    let database = match transport {
+        Transport::Virtual => {
+            server.http("PUT", "/shop?shards=3", "");
+            client.database("shop")
+        }
+        _ => client.create_database("shop").unwrap(),
+    };
+    test(&database.into());
 }
 
 /// Waits until `condition` is true.

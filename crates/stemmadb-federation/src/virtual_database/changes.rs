@@ -136,6 +136,12 @@ impl VirtualChangeRows {
         self.rows.token()
     }
 
+    /// The sum of the shards' sequences after the last returned change. It grows with each write as long as no shard is
+    /// removed, and is no position to continue from.
+    pub fn sequence_sum(&self) -> u64 {
+        self.rows.sequence_sum()
+    }
+
     /// The change as the document's shard reports it. A copy that is being moved, and the deletion of one that was
     /// moved, stand for the document in its own shard: a reader may know the copy's row and not yet the document's.
     fn of_owner(&self, shard: &str, change: Change) -> Result<Option<Change>> {

@@ -11,7 +11,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use stemmadb::past::At;
 use stemmadb::{Sequence, Value};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::ServerState;
 use crate::accounts::{AuthProof, SessionCheck};
@@ -22,7 +22,7 @@ use crate::http::{
     BodyTimeout, HttpResponse, JsonPurpose, MemoryReservation, Parameters, Query, RequestBody, decompress, read_all,
     read_json_within,
 };
-use crate::virtual_databases::{Databases, EnteredVirtual};
+use crate::virtual_databases::{Databases, EnteredVirtual, FencedVirtual};
 
 /// An asynchronous function that handles a request.
 pub(crate) type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<HttpResponse>> + Send>>;
@@ -147,11 +147,12 @@ impl Call {
         self.virtual_database.as_ref().ok_or_else(Failure::no_database)
     }
 
-    /// What keeps documents in their shards until it is dropped, if shards are on other servers: there, nothing else
-    /// keeps a read from meeting a document twice or not at all. A read of the past needs all shards of then.
-    pub(crate) fn take_fence_if_spread(&mut self) -> Option<OwnedRwLockReadGuard<()>> {
-        let needs_fence = |entered: &mut EnteredVirtual| entered.is_spread() || entered.past().is_some();
-        self.virtual_database.take_if(needs_fence).map(EnteredVirtual::into_guard)
+    /// The virtual database that the path names, as the library reads it.
+    ///
+    /// # Errors
+    /// 404 if it is not virtual.
+    pub(crate) fn take_reading(&mut self) -> Result<FencedVirtual> {
+        self.virtual_database.take().map(EnteredVirtual::into_reading).ok_or_else(Failure::no_database)
     }
 
     /// A check that the client may still use the route, for requests that last long.

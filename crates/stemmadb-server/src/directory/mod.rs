@@ -59,7 +59,7 @@ pub(crate) use name::check_plain_name;
 pub(crate) use served::{ServedDatabase, check_message_bytes};
 pub(crate) use shared::{Place, tend_cluster};
 pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
-pub(crate) use whole::{WHOLE_DOCUMENT, WholeDatabase};
+pub(crate) use whole::{WHOLE_DOCUMENT, WRITE_RECORDS, WholeDatabase};
 
 /// All databases of a server.
 pub(crate) struct Directory {
@@ -293,15 +293,17 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
-        let served = match self.open_cluster_shard(name).await? {
-            Some(shard) => shard,
-            None => match self.open_own(name).await {
-                // The servers of a cluster share it.
-                Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST => {
-                    return Ok(Arc::new(self.slot(name)?.settings.lock().security.clone()));
-                }
-                opened => opened?,
-            },
+        let slot = self.find(name).await?;
+        let is_cluster_shard = matches!(slot.entry.kind, DatabaseKind::ClusterShard(_));
+        if !is_cluster_shard {
+            slot.entry.check_is_no_shard()?;
+        }
+        let served = match self.open_found(slot, Purpose::Any).await {
+            // The servers of a cluster share it.
+            Err(failure) if failure.status() == StatusCode::MISDIRECTED_REQUEST && !is_cluster_shard => {
+                return Ok(Arc::new(self.slot(name)?.settings.lock().security.clone()));
+            }
+            opened => opened?,
         };
         Ok(served.own_security())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use stemmadb::log_storage::LogOwnership;
 use stemmadb::open_files::open_file_count;
 
-use super::{DatabaseSlot, Directory, Purpose, ServedDatabase, name as database_name, space};
+use super::{DatabaseKind, DatabaseSlot, Directory, Purpose, ServedDatabase, name as database_name, space};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
@@ -17,6 +17,19 @@ impl Directory {
     /// 404 if there is none.
     pub(crate) async fn open_database(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
         self.open_for(name, Purpose::Any).await
+    }
+
+    /// As [`Directory::open_database`]; `None` if the database is virtual.
+    ///
+    /// # Errors
+    /// 404 if there is none; 403 if it is a shard.
+    pub(crate) async fn open_unless_virtual(self: &Arc<Self>, name: &str) -> Result<Option<Arc<ServedDatabase>>> {
+        let slot = self.find(name).await?;
+        if slot.entry.kind == DatabaseKind::Virtual {
+            return Ok(None);
+        }
+        slot.entry.check_is_plain()?;
+        self.open_found(slot, Purpose::Any).await.map(Some)
     }
 
     /// As [`Directory::open_database`], for a request that frees space: on a full disk, it may use the reserve.

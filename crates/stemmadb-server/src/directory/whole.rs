@@ -17,6 +17,9 @@ use crate::error::{Failure, Result};
 /// The local document of a shard on another server.
 pub(crate) const WHOLE_DOCUMENT: &str = "_local/virtual-database";
 
+/// The prefix of the local documents with the results of writes of the wire protocol that may be repeated.
+pub(crate) const WRITE_RECORDS: &str = "_local/wire/";
+
 /// How many former versions requests may still name.
 const FORMER_VERSIONS: usize = 16;
 

@@ -7,7 +7,6 @@ use hyper::StatusCode;
 use stemmadb::aggregation::Pipeline;
 use stemmadb::{Aggregation, ErrorKind, Object, Selector, Value};
 
-use super::virtual_database::FencedVirtual;
 use crate::app::Call;
 use crate::auth::refused;
 use crate::config::Limits;
@@ -20,11 +19,10 @@ use crate::metrics::QueryTimer;
 
 /// `POST /{db}/_aggregate`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
-    if let Some(entered) = &call.virtual_database {
-        let (open, past) = (entered.open.clone(), entered.past().cloned());
+    if call.virtual_database.is_some() {
         let body = call.json().await?;
-        let fence = call.take_fence_if_spread();
-        return super::virtual_database::aggregate(&call, FencedVirtual { open, past, fence }, body).await;
+        let database = call.take_reading()?;
+        return super::virtual_database::aggregate(&call, database, body).await;
     }
     let served = call.open_database().await?;
     let body = call.json().await?;

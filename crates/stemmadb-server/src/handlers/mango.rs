@@ -7,7 +7,6 @@ use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::{Database, Object, Query, Snapshot, Value};
 
-use super::virtual_database::FencedVirtual;
 use crate::app::Call;
 use crate::config::Limits;
 use crate::design;
@@ -26,11 +25,10 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 
 /// `POST /{db}/_find`
 pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
-    if let Some(entered) = &call.virtual_database {
-        let (open, past) = (entered.open.clone(), entered.past().cloned());
+    if call.virtual_database.is_some() {
         let request = find_request(&mut call).await?;
-        let fence = call.take_fence_if_spread();
-        return super::virtual_database::find(&call, FencedVirtual { open, past, fence }, request).await;
+        let database = call.take_reading()?;
+        return super::virtual_database::find(&call, database, request).await;
     }
     let served = call.open_database().await?;
     let request = find_request(&mut call).await?;

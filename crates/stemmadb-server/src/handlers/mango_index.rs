@@ -10,7 +10,7 @@ use crate::directory::ServedDatabase;
 use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
-use crate::mango::{IndexDefinition, ListedIndex, add_to_design_document, indexes, indexes_in, sync_indexes};
+use crate::mango::{IndexDefinition, ListedIndex, add_to_design_document, indexes, sync_indexes, without_index};
 use crate::writes::{WriteOptions, write_one};
 
 /// `GET /{db}/_index`
@@ -117,25 +117,6 @@ pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
         Ok(HttpResponse::done(StatusCode::OK))
     })
     .await
-}
-
-/// A design document without an index, or without all; none if none is left.
-///
-/// # Errors
-/// 404 if it has no such index.
-fn without_index(mut design: Value, has_partitions: bool, name: Option<&str>) -> Result<Option<Value>> {
-    let mut known = indexes_in(&design, has_partitions);
-    let before = known.len();
-    known.retain(|index| name.is_some_and(|name| index.name != name));
-    if known.len() == before {
-        return Err(Failure::missing());
-    }
-    if let (Some(object), Some(name)) = (design.as_object_mut(), name)
-        && let Some(views) = object.get_mut("views").and_then(Value::as_object_mut)
-    {
-        views.remove(name);
-    }
-    Ok(if known.is_empty() { None } else { Some(design) })
 }
 
 /// Removes one index, or all indexes, from a design document; deletes the document if none is left.

@@ -5,7 +5,7 @@ use serde_json::json;
 use stemmadb::Value;
 
 use super::mango::find_response;
-use super::virtual_database::{self, FencedVirtual};
+use super::virtual_database;
 use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
@@ -30,10 +30,9 @@ pub(crate) async fn execute(mut call: Call) -> Result<HttpResponse> {
     let Value::Object(body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
-    if let Some(entered) = &call.virtual_database {
-        let (open, request) = (entered.open.clone(), query.unplanned_request(body)?);
-        let fence = call.take_fence_if_spread();
-        return virtual_database::find(&call, FencedVirtual { open, past: None, fence }, request).await;
+    if call.virtual_database.is_some() {
+        let (database, request) = (call.take_reading()?, query.unplanned_request(body)?);
+        return virtual_database::find(&call, database, request).await;
     }
     find_response(&call, served, "prepared", move |database| query.request(database, body)).await
 }

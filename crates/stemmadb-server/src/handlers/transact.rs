@@ -22,6 +22,10 @@ const CHECKS_MAX: usize = 1_000;
 /// Transactions without checks and with at most this many documents are short writes, like single documents.
 const SHORT_COUNT: usize = 16;
 
+/// Why a transaction of a virtual database is refused.
+const NO_IDS: &str = "A transaction of a virtual database names the id of each document, and has no checks of \
+                      selectors: they are about documents of all shards";
+
 /// `POST /{db}/_transact`
 pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let opened = match &call.virtual_database {
@@ -82,28 +86,12 @@ pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
 /// 400 if they are not, or the transaction depends on others.
 fn shard_of(entered: &EnteredVirtual, body: &Object) -> Result<Shard> {
     let listed = |name: &str| body.get(name).and_then(Value::as_array).unwrap_or_default();
-    let mut first: Option<&str> = None;
-    for (value, name) in listed("docs")
-        .iter()
-        .map(|document| (document, "_id"))
-        .chain(listed("checks").iter().map(|check| (check, "id")))
-    {
-        let Some(id) = value.get(name).and_then(Value::as_str) else {
-            return Err(Failure::bad_request(
-                "A transaction of a virtual database names the id of each document, and has no checks of selectors: \
-                 they are about documents of all shards",
-            ));
-        };
-        let known = *first.get_or_insert(id);
-        if !entered.is_one_bucket(known, id) {
-            return Err(Failure::bad_request(format!(
-                "The documents `{known}` and `{id}` lie in different buckets of the virtual database, and a \
-                 transaction is within one. Documents with a common prefix are in one, if the database was created \
-                 with `prefix`."
-            )));
-        }
-    }
-    Ok(entered.shard_of(first.unwrap_or_default()))
+    let documents = listed("docs").iter().map(|document| (document, "_id"));
+    let ids = documents.chain(listed("checks").iter().map(|check| (check, "id")));
+    let ids = ids.map(|(value, name)| value.get(name).and_then(Value::as_str)).collect::<Option<Vec<_>>>();
+    let ids = ids.ok_or_else(|| Failure::bad_request(NO_IDS))?;
+    entered.check_one_bucket(ids.iter().copied())?;
+    Ok(entered.shard_of(ids.first().copied().unwrap_or_default()))
 }
 
 fn take_array(body: &mut Object, name: &str) -> Result<Vec<Value>> {

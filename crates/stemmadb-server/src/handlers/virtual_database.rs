@@ -5,9 +5,8 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::replication::Peer;
-use stemmadb::{Query, Selector, Value};
-use stemmadb_federation::{FederatedFind, Grouping, VirtualPast};
-use tokio::sync::OwnedRwLockReadGuard;
+use stemmadb::{Selector, Value};
+use stemmadb_federation::Grouping;
 
 use super::federation::{aggregated_response, found_response, unsupported_parameter};
 use crate::app::Call;
@@ -15,25 +14,7 @@ use crate::auth::Restriction;
 use crate::error::{Failure, Result};
 use crate::http::{HttpResponse, blocking};
 use crate::mango::{FindRequest, ListedIndex, chosen_index, unused_index_warning};
-use crate::virtual_databases::{MoveRequest, NewVirtual, OpenVirtual, PromoteRequest, VirtualDatabases};
-
-/// An open virtual database as the library reads it.
-pub(super) struct FencedVirtual {
-    pub(super) open: Arc<OpenVirtual>,
-    /// The state to read, if it is not the newest.
-    pub(super) past: Option<VirtualPast>,
-    /// What keeps documents in their shards if some are on other servers.
-    pub(super) fence: Option<OwnedRwLockReadGuard<()>>,
-}
-
-impl FencedVirtual {
-    /// The query as of the state to read, and what to hold until its rows are read.
-    fn into_find(self) -> (impl FnOnce(Query) -> FederatedFind, Option<OwnedRwLockReadGuard<()>>) {
-        let FencedVirtual { open, past, fence } = self;
-        let find = move |query: Query| past.iter().fold(open.database.find(query), |find, past| find.as_of(past));
-        (find, fence)
-    }
-}
+use crate::virtual_databases::{FencedVirtual, MoveRequest, NewVirtual, OpenVirtual, PromoteRequest, VirtualDatabases};
 
 /// Creates a virtual database with this number of shards.
 pub(super) async fn create(call: &Call, shard_count: u64) -> Result<()> {
@@ -125,14 +106,14 @@ pub(super) async fn info(
 }
 
 /// `POST /{db}/_find`
-pub(super) async fn find(call: &Call, database: FencedVirtual, request: FindRequest) -> Result<HttpResponse> {
+pub(super) async fn find(call: &Call, mut database: FencedVirtual, request: FindRequest) -> Result<HttpResponse> {
     if let Some(name) = unsupported_parameter(&request).filter(|name| *name != "use_index") {
         return Err(Failure::not_implemented(format!("A query of a virtual database has no `{name}`.")));
     }
+    let fence = database.take_fence();
     if let Some(restriction) = &call.restriction {
         let request = request.restricted_to(restriction.selector());
-        let (find, fence) = database.into_find();
-        return found_response(call, request, None, find, fence).await;
+        return found_response(call, request, None, move |query| database.find(query), fence).await;
     }
     let (mut request, mut warning) = (request, None);
     if request.use_index.is_some() {
@@ -143,21 +124,19 @@ pub(super) async fn find(call: &Call, database: FencedVirtual, request: FindRequ
             request.selector = request.selector.and(Selector::parse(partial)?);
         }
     }
-    let (find, fence) = database.into_find();
-    found_response(call, request, warning, find, fence).await
+    found_response(call, request, warning, move |query| database.find(query), fence).await
 }
 
 /// `POST /{db}/_aggregate`
-pub(super) async fn aggregate(call: &Call, database: FencedVirtual, body: Value) -> Result<HttpResponse> {
+pub(super) async fn aggregate(call: &Call, mut database: FencedVirtual, body: Value) -> Result<HttpResponse> {
     if body.get("pipeline").is_some() {
         let reason = "A virtual database runs no pipelines: ask for `figures` and `group_by`.";
         return Err(Failure::not_implemented(reason));
     }
     let readable = call.restriction.as_ref().map(Restriction::selector);
-    let FencedVirtual { open, past, fence } = database;
+    let fence = database.take_fence();
     let aggregation = move |body: &Value| {
-        let aggregation = past.iter().fold(open.database.aggregation(body), |one, past| one.as_of(past));
-        readable.into_iter().fold(aggregation, |aggregation, readable| aggregation.within(readable))
+        readable.into_iter().fold(database.aggregation(body), |aggregation, readable| aggregation.within(readable))
     };
     aggregated_response(call, body, aggregation, fence).await
 }

@@ -141,6 +141,25 @@ pub(crate) fn add_to_design_document(
     Ok(Some(object.into()))
 }
 
+/// A design document without an index, or without all; none if none is left.
+///
+/// # Errors
+/// 404 if it has no such index.
+pub(crate) fn without_index(mut design: Value, has_partitions: bool, name: Option<&str>) -> Result<Option<Value>> {
+    let mut known = indexes_in(&design, has_partitions);
+    let before = known.len();
+    known.retain(|index| name.is_some_and(|name| index.name != name));
+    if known.len() == before {
+        return Err(Failure::missing());
+    }
+    if let (Some(object), Some(name)) = (design.as_object_mut(), name)
+        && let Some(views) = object.get_mut("views").and_then(Value::as_object_mut)
+    {
+        views.remove(name);
+    }
+    Ok(if known.is_empty() { None } else { Some(design) })
+}
+
 /// Whether the indexes of a design document are for queries within a partition.
 fn is_partitioned(design: &Object, default: bool) -> bool {
     let option = design.get("options").and_then(|options| options.get("partitioned"));
@@ -188,6 +207,12 @@ impl ListedIndex {
     /// The names of its fields.
     pub(crate) fn field_names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter_map(|field| field.as_object()?.names().next())
+    }
+
+    /// Its fields, and whether each is descending.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (&str, bool)> {
+        let fields = self.fields.iter().filter_map(|field| field.as_object()?.iter().next());
+        fields.map(|(name, direction)| (name, direction.as_str() == Some("desc")))
     }
 
     /// The library index to create for it. `None` for single fields, which are always indexed, and for partial indexes,

@@ -11,7 +11,9 @@ use stemmadb::{Selector, all_of, field, not};
 
 pub(crate) use choice::{chosen_index, index_candidates, unused_index_warning};
 pub(crate) use declared::{indexes, sync_indexes, sync_indexes_later};
-pub(crate) use index::{IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_in};
+pub(crate) use index::{
+    IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_in, without_index,
+};
 pub(crate) use prepared::PreparedQueries;
 pub(crate) use request::FindRequest;
 

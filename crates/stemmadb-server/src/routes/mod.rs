@@ -21,7 +21,7 @@ use crate::virtual_databases::EnteredVirtual;
 pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
 use operation::Operation;
-pub(crate) use virtual_use::{VirtualUse, as_of_all_shards, virtual_use};
+pub(crate) use virtual_use::{VirtualUse, as_of_all_shards, time_of_all_shards, virtual_use};
 
 /// A row of the route table: a route, its handler, and its description.
 pub(crate) struct Endpoint {

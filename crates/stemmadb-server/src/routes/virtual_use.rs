@@ -97,19 +97,25 @@ pub(crate) fn virtual_use(route: &Route) -> VirtualUse {
     }
 }
 
+/// A point in the past as all shards understand it.
+///
+/// # Errors
+/// 400 for a sequence, which shards don't have in common.
+pub(crate) fn time_of_all_shards(at: At) -> Result<SystemTime> {
+    match at {
+        At::Time(time) => Ok(time),
+        At::Ago(ago) => Ok(SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH)),
+        _ => Err(Failure::bad_request("The shards of a virtual database have no common sequence: name a time.")),
+    }
+}
+
 /// The parameter `as_of` of a request, as all shards understand it: a time.
 ///
 /// # Errors
 /// 400 for a sequence, which shards don't have in common; 501 if the route reads no past of several shards.
 pub(crate) fn as_of_all_shards(route: &Route, query: &Query) -> Result<Option<SystemTime>> {
     let Some(at) = parse_as_of(query)? else { return Ok(None) };
-    let time = match at {
-        At::Time(time) => time,
-        At::Ago(ago) => SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH),
-        _ => {
-            return Err(Failure::bad_request("The shards of a virtual database have no common sequence: name a time."));
-        }
-    };
+    let time = time_of_all_shards(at)?;
     let reads_past = matches!(
         (route.method.as_str(), route.path),
         ("GET", "/{db}/{doc}" | "/{db}/{doc}/{file*}")

@@ -15,6 +15,7 @@ mod databases;
 mod delegated;
 mod moves;
 mod past;
+mod reading;
 mod remote;
 mod replicas;
 mod restored;
@@ -33,7 +34,7 @@ use stemmadb_federation::{Grouping, VirtualDatabase};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, watch};
 use tokio::time::timeout;
 
-use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase};
+use crate::directory::{DatabaseKind, Directory, NewDatabase, ServedDatabase, WRITE_RECORDS};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::servers::{HERE, OtherServers};
@@ -42,6 +43,7 @@ pub(crate) use delegated::DelegatedRequest;
 pub(crate) use moves::MoveRequest;
 use moves::Mover;
 use past::PastShards;
+pub(crate) use reading::FencedVirtual;
 pub(crate) use remote::Location;
 use remote::{Locations, VirtualRecord};
 pub(crate) use remote::{OUTDATED, RemoteShard, Shard};
@@ -154,9 +156,22 @@ impl EnteredVirtual {
         self.layout.is_spread()
     }
 
-    /// Whether two documents always stay in one shard.
-    pub(crate) fn is_one_bucket(&self, one: &str, other: &str) -> bool {
-        self.open.database.bucket(one) == self.open.database.bucket(other)
+    /// Checks that documents always stay in one shard.
+    ///
+    /// # Errors
+    /// 400 if they are in different buckets.
+    pub(crate) fn check_one_bucket<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        let mut ids = ids.into_iter();
+        let Some(first) = ids.next() else { return Ok(()) };
+        let bucket = self.open.database.bucket(first);
+        match ids.find(|id| self.open.database.bucket(id) != bucket) {
+            None => Ok(()),
+            Some(other) => Err(Failure::bad_request(format!(
+                "The documents `{first}` and `{other}` lie in different buckets of the virtual database, and a \
+                 transaction is within one. Documents with a common prefix are in one, if the database was created \
+                 with `prefix`."
+            ))),
+        }
     }
 
     /// Distinguishes the parts that documents are in, also the one with `_local` documents.
@@ -217,6 +232,11 @@ impl OpenVirtual {
     pub(crate) fn newest_state(&self) -> String {
         let (own, shards) = (self.own.database().sequence(), self.database.changes().newest_token());
         format!("{} {} {shards}", own.get(), self.database.epoch())
+    }
+
+    /// The shards on this server, also those that are about to be removed.
+    pub(crate) fn shards_here(&self) -> Vec<Arc<ServedDatabase>> {
+        self.shards.read().values().filter_map(Shard::here).cloned().collect()
     }
 
     /// The name of a shard's server.
@@ -505,6 +525,32 @@ async fn open_shard_here(directory: &Arc<Directory>, servers: &OtherServers, dat
     }
 }
 
+/// Keeps the results of writes that may be repeated, of a shard that is removed.
+async fn keep_write_records(own: &Arc<ServedDatabase>, name: &str, shard: &Shard) -> Result<()> {
+    let records = match shard {
+        Shard::Here(served) => {
+            let served = served.clone();
+            blocking(move || Ok(served.database().local_documents().list(WRITE_RECORDS)?)).await?
+        }
+        // A server that is lost must not hold back the removal.
+        Shard::There(remote) => remote.local_documents(WRITE_RECORDS).await.unwrap_or_else(|failure| {
+            tracing::warn!(target: "stemma::database", "results of writes to {name}, which is removed: {failure}");
+            Vec::new()
+        }),
+    };
+    let (own, name) = (own.clone(), name.to_owned());
+    blocking(move || {
+        for (id, mut record) in records {
+            for field in ["_id", "_rev"] {
+                record.as_object_mut().map(|record| record.remove(field));
+            }
+            own.database().local_documents().put(&format!("{id}/{name}"), None, &record)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
 fn of_kind(kind: DatabaseKind) -> NewDatabase {
     NewDatabase { kind, ..NewDatabase::default() }
 }
@@ -548,7 +594,7 @@ impl VirtualSlot {
         let _fence = fence.map_err(|_| Failure::unavailable("The database is being opened again.", REOPEN_WAIT))?;
         let (directory, name) = (self.directory.clone(), self.name.clone());
         *self.record.lock() = blocking(move || VirtualRecord::held(&directory, &name)).await?;
-        self.remove_others(&mut shards).await?;
+        self.remove_others(&own, &mut shards).await?;
         let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
         let holder = Arc::new(self.record());
         let database = blocking(move || Ok(VirtualDatabase::open_in(holder, members)?)).await?;
@@ -570,7 +616,7 @@ impl VirtualSlot {
     }
 
     /// Removes databases that are no shards, because adding or removing one was interrupted.
-    async fn remove_others(&self, shards: &mut HashMap<String, Shard>) -> Result<()> {
+    async fn remove_others(&self, own: &Arc<ServedDatabase>, shards: &mut HashMap<String, Shard>) -> Result<()> {
         let members: Vec<_> = shards.iter().map(|(name, shard)| shard.member(name)).collect();
         let holder = Arc::new(self.record());
         let placed = blocking(move || Ok(VirtualDatabase::shards_in(holder, members)?)).await.map_err(|failure| {
@@ -580,6 +626,7 @@ impl VirtualSlot {
         let others: Vec<String> = shards.keys().filter(|name| !placed.contains(name)).cloned().collect();
         for other in others {
             let Some(shard) = shards.remove(&other) else { continue };
+            keep_write_records(own, &other, &shard).await?;
             let is_here = shard.here().is_some();
             match self.delete_shard(&other, shard).await {
                 Err(failure) if is_here => return Err(failure),

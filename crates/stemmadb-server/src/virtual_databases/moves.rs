@@ -14,7 +14,7 @@ use stemmadb_federation::{MoveControl, MoveEstimate, MoveStep, ShardMap, ShardMo
 use tokio::time::{Instant, sleep, timeout};
 
 use super::remote::Shard;
-use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard};
+use super::{OpenVirtual, VirtualDatabases, VirtualSlot, create_shard, keep_write_records};
 use crate::directory::Place;
 use crate::error::{Failure, Result};
 use crate::http::{blocking, server_runtime};
@@ -449,6 +449,9 @@ impl VirtualSlot {
             open.epoch.send_replace(open.database.epoch());
             match outcome {
                 Ok(MoveStep::Done) => {
+                    for (name, shard) in removed_shards(open) {
+                        keep_write_records(&open.own, &name, &shard).await?;
+                    }
                     let former = take_former(open);
                     drop(fence);
                     self.tend_replicas(open, &changing).await?;
@@ -482,12 +485,19 @@ impl VirtualSlot {
     }
 }
 
+/// The databases that are no shards any more. Nothing is written to them.
+fn removed_shards(open: &OpenVirtual) -> Vec<(String, Shard)> {
+    let map = open.database.map();
+    let shards = open.shards.read();
+    let removed = shards.iter().filter(|(name, _)| !map.names().contains(name));
+    removed.map(|(name, shard)| (name.clone(), shard.clone())).collect()
+}
+
 /// Takes the databases that are no shards any more. No new request uses them.
 fn take_former(open: &OpenVirtual) -> Vec<(String, Shard)> {
-    let map = open.database.map();
+    let names = removed_shards(open).into_iter().map(|(name, _)| name);
     let mut shards = open.shards.write();
-    let names: Vec<String> = shards.keys().filter(|shard| !map.names().contains(shard)).cloned().collect();
-    let former = names.into_iter().filter_map(|name| shards.remove_entry(&name)).collect();
+    let former = names.filter_map(|name| shards.remove_entry(&name)).collect();
     drop(shards);
     open.layout();
     former

@@ -60,6 +60,17 @@ impl EnteredVirtual {
         self.past.as_ref().is_none_or(|shards| shards.states[shard].is_some())
     }
 
+    /// The state of a shard that is read, if it is not the newest.
+    ///
+    /// # Errors
+    /// 404 if its past is not kept.
+    pub(crate) fn state_of(&self, shard: &Shard) -> Result<Option<At>> {
+        let Some(past) = &self.past else { return Ok(None) };
+        let index = self.layout.all().iter().position(|known| known.is_same(shard));
+        let index = index.ok_or_else(|| Failure::internal("the shard is not one of then"))?;
+        Ok(Some(past.past.state(index)?))
+    }
+
     /// The parameter `as_of` of a request to a shard.
     pub(crate) fn as_of(&self, shard: &Shard) -> Option<&str> {
         let index = self.layout.all().iter().position(|known| known.is_same(shard))?;

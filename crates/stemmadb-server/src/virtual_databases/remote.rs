@@ -209,6 +209,31 @@ impl RemoteShard {
         }
     }
 
+    /// A local document of the shard.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(crate) async fn local_document(&self, id: &str) -> Result<Option<Value>> {
+        match self.ask(Method::GET, &format!("/{}", encode_id(id)), None, None).await {
+            Ok((_, stored)) => Ok(Some(Value::parse(&stored)?)),
+            Err(failure) if failure.status() == StatusCode::NOT_FOUND => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The local documents whose ids begin with a prefix.
+    ///
+    /// # Errors
+    /// As [`OtherServer::ask`].
+    pub(super) async fn local_documents(&self, prefix: &str) -> Result<Vec<(String, Value)>> {
+        let key = |end: &str| encode_segment(&Value::from(format!("{prefix}{end}")).to_json());
+        let range = format!("?include_docs=true&startkey={}&endkey={}", key(""), key("\u{ffff}"));
+        let (_, listed) = self.ask(Method::GET, &format!("/_local_docs{range}"), None, None).await?;
+        let listed = Value::parse(&listed)?;
+        let rows = listed.get("rows").and_then(Value::as_array).unwrap_or_default().iter();
+        Ok(rows.filter_map(|row| Some((row.get("id")?.as_str()?.to_owned(), row.get("doc")?.clone()))).collect())
+    }
+
     /// The error for a shard that obeys another version than it was given: its database was replaced.
     pub(crate) async fn outdated(&self) -> Failure {
         self.forget_given().await;

@@ -9,6 +9,7 @@
 //! batches: further deltas accumulate in the library's bounded inbox, and if that overflows, the session reads the
 //! changes since the last sequence that it sent.
 
+mod live_result;
 mod message;
 mod paths;
 mod request;
@@ -38,6 +39,7 @@ use topics::TopicSession;
 use transport::Transport;
 use virtual_session::VirtualSession;
 
+pub(crate) use live_result::{LiveResult, ResultChange};
 pub(crate) use request::WatchRequest;
 pub(crate) use topics::SubscribeRequest;
 

@@ -1,15 +1,12 @@
 //! The session of a live query of a virtual database: the result of all shards, and then what their changes do to it.
-//!
-//! A document that changes its shard is reported again by the changes feed. The session keeps the ids and revisions of
-//! the result, so the client sees each revision once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use stemmadb::{Document, ErrorKind, Revision};
+use stemmadb::{Document, ErrorKind};
 use stemmadb_federation::{FederatedRows, VirtualChangeRows};
 use tokio::time::{Instant, sleep_until};
 
+use super::live_result::{LiveResult, ResultChange};
 use super::message::{MessageWriter, WatchMessage};
 use super::request::WatchRequest;
 use super::session::{BATCH_BYTES, WatchEnd, may_read};
@@ -29,8 +26,8 @@ pub(super) struct VirtualSession {
     security: Arc<Security>,
     request: Arc<WatchRequest>,
     transport: Transport,
-    /// The revisions of the documents that the client has; without those from before a resumed session.
-    result: HashMap<String, Revision>,
+    /// What the client has; without documents from before a resumed session.
+    result: LiveResult,
     /// The position of the changes feed up to which the client has everything; empty at first.
     token: String,
     /// Whether the client has a complete result.
@@ -47,7 +44,7 @@ impl VirtualSession {
     ) -> Self {
         let (request, security) = (Arc::new(request), open.own.security());
         let token = request.token.clone().unwrap_or_default();
-        let (result, has_begun) = (HashMap::new(), false);
+        let (result, has_begun) = (LiveResult::default(), false);
         VirtualSession { state, open, user, security, request, transport, result, token, has_begun }
     }
 
@@ -183,11 +180,11 @@ struct Reader {
 
 impl Reader {
     /// The next documents of the result, up to the size of a batch.
-    fn rows(&self, rows: &mut FederatedRows, result: &mut HashMap<String, Revision>) -> Result<Vec<WatchMessage>> {
+    fn rows(&self, rows: &mut FederatedRows, result: &mut LiveResult) -> Result<Vec<WatchMessage>> {
         let (mut messages, mut byte_count) = (Vec::new(), 0);
         while byte_count < BATCH_BYTES {
             let Some(document) = rows.next().transpose()? else { break };
-            if result.insert(document.id().as_str().to_owned(), *document.revision()).is_none() {
+            if result.add(&document) {
                 let message = self.row("enter", &document)?;
                 byte_count += message.json.len();
                 messages.push(message);
@@ -201,7 +198,7 @@ impl Reader {
     fn changes(
         &self,
         rows: &mut VirtualChangeRows,
-        result: &mut HashMap<String, Revision>,
+        result: &mut LiveResult,
         messages: &mut Vec<WatchMessage>,
     ) -> Result<Result<bool>> {
         let mut byte_count = 0;
@@ -211,21 +208,13 @@ impl Reader {
                 Ok(None) => return Ok(Ok(true)),
                 Err(error) => return Ok(Err(error.into())),
             };
-            let document = change.document.as_ref().filter(|_| !change.deleted && !change.id.is_design());
-            let message = match document {
-                Some(document) if self.request.selector.matches_document(document)? => {
-                    let kind = match result.insert(change.id.as_str().to_owned(), change.revision) {
-                        Some(known) if known == change.revision => continue,
-                        Some(_) => "change",
-                        None => "enter",
-                    };
-                    self.row(kind, document)?
-                }
-                // A resumed session does not know what the client has.
-                _ if result.remove(change.id.as_str()).is_some() || self.request.token.is_some() => {
-                    WatchMessage::leave(change.id.as_str(), change.deleted)
-                }
-                _ => continue,
+            // A resumed session does not know what the client has.
+            let is_partial = self.request.token.is_some();
+            let message = match result.apply(&change, &self.request.selector, is_partial)? {
+                Some(ResultChange::Entered(document)) => self.row("enter", document)?,
+                Some(ResultChange::Changed(document)) => self.row("change", document)?,
+                Some(ResultChange::Left) => WatchMessage::leave(change.id.as_str(), change.deleted),
+                None => continue,
             };
             byte_count += message.json.len();
             messages.push(message);

@@ -12,14 +12,19 @@ use stemmadb_wire::{Encoding, FrameKind, Operation, Request, write_frame};
 
 use super::connection::Connection;
 use super::failure::{Result, WireError};
+use super::opened::OpenedDatabase;
 use super::rights::{self, RightsOf};
 use super::running::Running;
 use super::server::WireServer;
 use crate::accounts::{Identity, SessionCheck};
-use crate::auth::{Restriction, refused};
+use crate::auth::{Restriction, User, refused};
 use crate::design::WriteValidator;
 use crate::directory::{Place, ServedDatabase};
+use crate::virtual_databases::DelegatedRequest;
 use crate::writes::WriteOptions;
+
+/// The argument with the user in whose name the server of a virtual database sends a request.
+pub(super) const ON_BEHALF: &str = "on_behalf";
 
 /// A request that is executed.
 pub(super) struct Call<'a> {
@@ -29,6 +34,8 @@ pub(super) struct Call<'a> {
     pub(super) request: Request<'a>,
     pub(super) arguments: Value,
     pub(super) identity: Arc<Identity>,
+    /// The user of a virtual database, of which this one is a shard, whose server has checked the rights.
+    pub(super) delegated: Option<DelegatedRequest>,
     pub(super) id: u32,
     /// The reading role of this thread.
     pub(super) role: u64,
@@ -57,43 +64,65 @@ impl Call<'_> {
     /// # Errors
     /// `Forbidden` if it may not; `NotFound` if there is no such database.
     pub(super) fn restriction(&self, rights: RightsOf, document: Option<&str>) -> Result<Option<Restriction>> {
-        rights::check(self.server, &self.identity, rights, self.request.database, document)
+        let of_caller = rights::check(self.server, &self.identity, rights, self.request.database, document)?;
+        Ok(self.delegated.as_ref().map_or(of_caller, |delegated| delegated.restriction.clone()))
     }
 
     /// Checks rights and opens the database, for an operation that can't be limited to some documents.
     ///
     /// # Errors
-    /// Those of [`Call::allow`].
-    pub(super) fn open(&self, rights: RightsOf, document: Option<&str>) -> Result<Arc<ServedDatabase>> {
+    /// Those of [`Call::allow`] and [`Call::open_part`].
+    pub(super) fn open(&self, rights: RightsOf, document: Option<&str>) -> Result<OpenedDatabase> {
         self.allow(rights, document)?;
-        self.open_allowed()
+        self.open_allowed(rights, document, None)
     }
 
     /// Checks rights and opens the database. The operation has to apply the restriction, if there is one.
     ///
     /// # Errors
-    /// Those of [`Call::restriction`]; `Forbidden` if a restricted user reads the past.
+    /// Those of [`Call::restriction`] and [`Call::open_part`]; `Forbidden` if a restricted user reads the past.
     pub(super) fn open_restricted(
         &self,
         rights: RightsOf,
         document: Option<&str>,
-    ) -> Result<(Arc<ServedDatabase>, Option<Restriction>)> {
+    ) -> Result<(OpenedDatabase, Option<Restriction>)> {
         let restriction = self.restriction(rights, document)?;
         if restriction.is_some() && self.arguments.get("as_of").is_some() {
             return Err(refused("a state of the past (`as_of`)").into());
         }
-        Ok((self.open_allowed()?, restriction))
+        Ok((self.open_allowed(rights, document, restriction.as_ref())?, restriction))
     }
 
-    /// Opens the database, after rights were checked.
-    fn open_allowed(&self) -> Result<Arc<ServedDatabase>> {
+    /// Opens the database, or the part of a virtual one that a route is about, after rights were checked.
+    fn open_allowed(
+        &self,
+        rights: RightsOf,
+        document: Option<&str>,
+        restriction: Option<&Restriction>,
+    ) -> Result<OpenedDatabase> {
         let (directory, database) = (&self.server.state.directory, self.request.database);
         if self.identity.user.is_cluster_server()
             && let Some(shard) = self.server.wait(directory.open_cluster_shard(database))?
         {
-            return Ok(shard);
+            return self.checked(shard);
         }
-        Ok(self.server.wait(directory.open_database(database))?)
+        match self.server.wait(directory.open_unless_virtual(database))? {
+            Some(served) => self.checked(served),
+            None => self.open_part(rights, document, restriction),
+        }
+    }
+
+    /// The database, if it is the shard that a request in the name of another user is for.
+    fn checked(&self, served: Arc<ServedDatabase>) -> Result<OpenedDatabase> {
+        match self.delegated.as_ref().map_or(Ok(()), |delegated| delegated.check(&served)) {
+            Ok(()) => Ok(OpenedDatabase::new(served, None)),
+            Err(failure) => Err(Error::unavailable(failure.reason().to_owned()).into()),
+        }
+    }
+
+    /// The user whose request this is.
+    pub(super) fn user(&self) -> &User {
+        self.delegated.as_ref().map_or(&self.identity.user, |delegated| &delegated.user)
     }
 
     /// In a cluster: claims the database of the request, unless another server has it.
@@ -137,7 +166,10 @@ impl Call<'_> {
     ///
     /// # Errors
     /// `Stopped` if the snapshot was closed; `NotFound` if the past is not kept.
-    pub(super) fn past(&self, served: &ServedDatabase) -> Result<Option<Snapshot>> {
+    pub(super) fn past(&self, served: &OpenedDatabase) -> Result<Option<Snapshot>> {
+        if let Some(state) = served.past_state()? {
+            return Ok(Some(served.database().as_of(state)?));
+        }
         if let Some(number) = self.optional_number("snapshot")? {
             let user = self.identity.user.name.as_deref();
             return self.server.snapshots.get(number, self.request.database, user).map(Some);
@@ -244,10 +276,12 @@ impl Call<'_> {
         }
     }
 
-    /// How documents are written for this client, who may read and write those of the restriction.
-    pub(super) fn write_options(&self, restriction: Option<Restriction>) -> WriteOptions {
-        let (user, scripts) = (self.identity.user.clone(), self.server.state.scripts.clone());
-        let validator = WriteValidator { user, scripts, restriction, is_of_whole: false };
+    /// How documents are written for this client, who may read and write those of the restriction. `is_of_whole`:
+    /// whether they are those of a virtual database.
+    pub(super) fn write_options(&self, restriction: Option<Restriction>, is_of_whole: bool) -> WriteOptions {
+        let (user, scripts) = (self.user().clone(), self.server.state.scripts.clone());
+        let is_of_whole = is_of_whole || self.delegated.is_some();
+        let validator = WriteValidator { user, scripts, restriction, is_of_whole };
         WriteOptions { validator, new_edits: true, durability: self.durability() }
     }
 

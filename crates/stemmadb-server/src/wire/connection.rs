@@ -19,7 +19,7 @@ use stemmadb_wire::{
     error_to_value, write_frame,
 };
 
-use super::call::Call;
+use super::call::{Call, ON_BEHALF};
 use super::failure::{Result, WireError};
 use super::record::FinishedOperation;
 use super::running::Running;
@@ -30,6 +30,7 @@ use crate::accounts::Identity;
 use crate::connections::CountedConnection;
 use crate::error::{Failure, library_error};
 use crate::http::MemoryReservation;
+use crate::virtual_databases::DelegatedRequest;
 
 /// The time after which another thread reads the connection of a running request.
 const BUSY_TIME: Duration = Duration::from_millis(2);
@@ -399,7 +400,9 @@ impl Connection {
         });
         let (last_frame, error) = match outcome {
             Ok(last_frame) => (last_frame, None),
-            Err(WireError { error, owner }) => (self.error_frame(request.id, &error, owner.as_deref()), Some(error)),
+            Err(WireError { error, owner, .. }) => {
+                (self.error_frame(request.id, &error, owner.as_deref()), Some(error))
+            }
         };
         (last_frame, FinishedOperation::note(server, operation.and_then(Result::ok), error, started))
     }
@@ -432,8 +435,13 @@ impl Connection {
         let request = Request::read(&read.payload)?;
         let identity = self.verified_identity(server)?;
         let arguments = request.arguments(self.encoding())?;
+        let delegated = match arguments.get(ON_BEHALF).and_then(Value::as_str) {
+            Some(user) => Some(DelegatedRequest::parse(user.as_bytes(), &identity.user)?),
+            None => None,
+        };
         let (id, opened) = (read.id, OnceCell::new());
-        let call = Call { server, connection: self, running, request, arguments, identity, id, role, opened };
+        let call =
+            Call { server, connection: self, running, request, arguments, identity, delegated, id, role, opened };
         call.find_database()?;
         let reply = running.cancellation.during(|| operations::execute(&call))?;
         call.check_owned()?;

@@ -24,7 +24,8 @@ macro_rules! routes {
             #[cfg(test)]
             const ALL: &[RightsOf] = &[$(RightsOf::$name,)+];
 
-            fn route(self) -> Option<&'static Route> {
+            /// The route; none if there is no such route, which is a fault.
+            pub(super) fn route(self) -> Option<&'static Route> {
                 match self {
                     $(RightsOf::$name => {
                         static ROUTE: OnceLock<Option<&'static Route>> = OnceLock::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stemmadb::remote::RecordWriter;
-use stemmadb::{Attachment, Document, Object, Value};
+use stemmadb::{Attachment, Change, Document, Object, Revision, Value};
 use stemmadb_wire::{Encoding, FrameKind, write_frame};
 
 use super::call::{Call, object};
@@ -91,6 +91,24 @@ fn file_value(file: &Attachment) -> Value {
     Value::Object(object)
 }
 
+/// A change as a row, with those of its leaves that the user may read.
+pub(super) fn change_row(change: &Change, leaves: &[Revision]) -> Result<Value> {
+    let mut row = Object::new();
+    row.insert("seq", change.sequence.get());
+    row.insert("id", change.id.as_str());
+    row.insert("rev", change.revision.to_string());
+    if change.deleted {
+        row.insert("deleted", true);
+    }
+    if change.leaves.len() > 1 {
+        row.insert("leaves", leaves.iter().map(|leaf| Value::from(leaf.to_string())).collect::<Vec<_>>());
+    }
+    if let Some(document) = &change.document {
+        row.insert("document", document_value(document, &document.attachments()?)?);
+    }
+    Ok(Value::Object(row))
+}
+
 /// Collects rows into frames, and sends a frame whenever it is full and the client has granted credit.
 pub(super) struct RowStream<'a> {
     call: &'a Call<'a>,
@@ -109,13 +127,40 @@ impl<'a> RowStream<'a> {
     /// # Errors
     /// Those of `write`; `Stopped` if the request is cancelled, or the client stops reading.
     pub(super) fn add(&mut self, write: impl FnOnce(Encoding, &mut Vec<u8>) -> Result<()>) -> Result<()> {
+        self.append(write)?;
+        if self.is_full() { self.send() } else { Ok(()) }
+    }
+
+    /// Appends a row to those that are sent together.
+    fn append(&mut self, write: impl FnOnce(Encoding, &mut Vec<u8>) -> Result<()>) -> Result<()> {
         let encoding = self.call.encoding();
         if encoding == Encoding::Json && self.count > 0 {
             self.rows.push(b',');
         }
         write(encoding, &mut self.rows)?;
         self.count += 1;
-        if self.rows.len() >= CHUNK_BYTES { self.send() } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Appends a row, which is sent together with those so far when [`RowStream::send`] is called.
+    ///
+    /// # Errors
+    /// None at present.
+    pub(super) fn append_value(&mut self, row: &Value) -> Result<()> {
+        self.append(|encoding, out| {
+            encoding.write(row, out);
+            Ok(())
+        })
+    }
+
+    /// Whether there are enough rows for a frame.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.len() >= CHUNK_BYTES
+    }
+
+    /// Whether there are rows that were not sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.count > 0
     }
 
     /// Adds a row.

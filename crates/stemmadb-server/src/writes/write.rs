@@ -9,7 +9,7 @@ use super::departures::departures;
 use super::users::prepare_user;
 use crate::auth::{USERS_DATABASE, User};
 use crate::design::{Validators, WriteValidator, compile_views, keep_rule_fields, may_validate};
-use crate::directory::{ServedDatabase, WHOLE_DOCUMENT};
+use crate::directory::{ServedDatabase, WHOLE_DOCUMENT, WRITE_RECORDS};
 use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_partitioned_id};
 use crate::error::{Failure, Result};
 use crate::virtual_databases::Databases;
@@ -202,7 +202,7 @@ fn to_file(served: &ServedDatabase, file: IncomingFile, new_edits: bool) -> Resu
 }
 
 /// Local documents in which the server keeps the positions of triggers, and the results of repeatable requests.
-const SERVER_LOCALS: [&str; 3] = ["_local/trigger-", "_local/wire/", WHOLE_DOCUMENT];
+const SERVER_LOCALS: [&str; 3] = ["_local/trigger-", WRITE_RECORDS, WHOLE_DOCUMENT];
 
 /// Checks that a user may write the local document `id`.
 ///

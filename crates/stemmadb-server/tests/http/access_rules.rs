@@ -46,20 +46,24 @@ pub(crate) fn server() -> TestServer {
 
 /// Creates the database `notes`, before it has a rule.
 pub(crate) fn fill(server: &TestServer) {
+    fill_new(server, "");
+}
+
+/// As [`fill`], with parameters of the creation.
+pub(crate) fn fill_new(server: &TestServer, parameters: &str) {
+    assert_eq!(server.put(&format!("/notes{parameters}"), &json!({})).status, 201);
     let hidden = |id: &str, owner: &str| json!({"_id": id, "owner": owner, "text": MARK, "n": 100});
-    server.database(
-        "notes",
-        &[
-            json!({"_id": "a1", "owner": "alice", "n": 1, "ref": "hidden-1"}),
-            hidden("hidden-1", "bob"),
-            json!({"_id": "a2", "owner": "alice", "n": 2}),
-            hidden("hidden-2", "bob"),
-            json!({"_id": "hidden-3", "team": "legal", "text": MARK, "n": 100}),
-            json!({"_id": "public", "public": true, "n": 4}),
-            json!({"_id": "hidden-4", "text": MARK, "HIDDENpath": [{"x": 1}], "n": 100}),
-            json!({"_id": "a3", "owner": "alice", "n": 3}),
-        ],
-    );
+    let docs = [
+        json!({"_id": "a1", "owner": "alice", "n": 1, "ref": "hidden-1"}),
+        hidden("hidden-1", "bob"),
+        json!({"_id": "a2", "owner": "alice", "n": 2}),
+        hidden("hidden-2", "bob"),
+        json!({"_id": "hidden-3", "team": "legal", "text": MARK, "n": 100}),
+        json!({"_id": "public", "public": true, "n": 4}),
+        json!({"_id": "hidden-4", "text": MARK, "HIDDENpath": [{"x": 1}], "n": 100}),
+        json!({"_id": "a3", "owner": "alice", "n": 3}),
+    ];
+    assert_eq!(server.post("/notes/_bulk_docs", &json!({ "docs": docs })).status, 201);
     let file = server.get("/notes/hidden-1").json()["_rev"].as_str().unwrap().to_owned();
     let put = server.send_as_admin(
         "PUT",

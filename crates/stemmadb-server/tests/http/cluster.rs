@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb::log_storage::ClusterStore;
 use stemmadb::testing::{MemoryCluster, MemoryMember};
-use stemmadb::{Patch, Sequence, field};
+use stemmadb::{DocumentId, Edit, Patch, Sequence, field};
 use stemmadb_cassandra::{Cluster, ClusterOptions};
 use stemmadb_client::Client;
 
@@ -651,6 +651,31 @@ fn clients_of_the_wire_protocol_follow_databases() {
         assert_eq!(database.find(field("n").ge(10)).count().unwrap(), 10);
         let last = std::iter::from_fn(|| feed.next_within(Duration::from_secs(60)).unwrap());
         assert!(last.into_iter().any(|change| change.id.as_str() == "after"), "{}", database.name());
+    }
+}
+
+#[test]
+fn virtual_databases_are_served_to_clients_of_the_wire_protocol() {
+    let servers = Servers::start(2);
+    create(servers.get(0), "/v?shards=4");
+    let edit = |n: usize| Edit::Insert {
+        id: DocumentId::new(format!("d{n:02}")).unwrap(),
+        body: stemmadb::Value::from_serialize(&json!({ "n": n })).unwrap(),
+    };
+    for (server, first) in [(0, 0), (1, 30)] {
+        let url = format!("http://admin:secret@{}", servers.get(server).address());
+        let database = Client::connect(&url).unwrap().database("v");
+        let written = database.bulk((first..first + 30).map(edit).collect()).unwrap();
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
+        for n in first..first + 30 {
+            let id = format!("d{n:02}");
+            let revision = *database.get(&id).unwrap().unwrap().revision();
+            database.replace(&id, &revision, &json!({"n": n, "seen": true})).unwrap();
+        }
+        let seen = database.find(field("seen").eq(true));
+        assert_eq!(seen.count().unwrap(), first as u64 + 30);
+        let changes = database.subscribe(Sequence::ZERO);
+        assert_eq!(changes.take(first + 30).filter(Result::is_ok).count(), first + 30);
     }
 }
 

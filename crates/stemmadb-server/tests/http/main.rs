@@ -76,3 +76,4 @@ mod virtual_views;
 mod wait_for;
 mod watch;
 mod wire;
+mod wire_virtual;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb_server::{Access, Config, Wire};
 use stemmadb_wire::{
-    AnswerReader, Credentials, Encoding, FrameBuffer, FrameKind, Hello, Item, Operation, Request, VERSION, write_frame,
+    AnswerReader, Credentials, Encoding, FrameBuffer, FrameKind, Hello, Item, Operation, Request, VERSION, WriteKey,
+    write_frame,
 };
 
-use crate::access_rules::{MARK, fill, rule, security, users};
+use crate::access_rules::{MARK, fill_new, rule, security, users};
 use crate::client::TestServer;
 use crate::matrix::{Restricted, WIRE, expected};
 
@@ -21,7 +22,7 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 const VISIBLE: [&str; 4] = ["a1", "a2", "a3", "public"];
 
 /// A connection with the protocol's frames, which can also send what the client library would not.
-struct WireClient {
+pub(crate) struct WireClient {
     stream: TcpStream,
     frames: FrameBuffer,
     answers: AnswerReader,
@@ -30,15 +31,15 @@ struct WireClient {
 
 /// What the server sent for a request.
 #[derive(Debug, Default)]
-struct Answer {
+pub(crate) struct Answer {
     /// The payloads of all frames.
-    text: String,
+    pub(crate) text: String,
     /// The rows of all Items and of the Reply.
-    rows: Vec<Value>,
+    pub(crate) rows: Vec<Value>,
     /// The Reply.
-    value: Value,
+    pub(crate) value: Value,
     /// The kind of the error.
-    error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 impl WireClient {
@@ -76,13 +77,33 @@ impl WireClient {
     }
 
     /// Sends a request and reads its frames to the last one. A stream is cancelled after its first rows.
-    fn ask(&mut self, operation: Operation, database: &str, arguments: &Value) -> Answer {
+    pub(crate) fn ask(&mut self, operation: Operation, database: &str, arguments: &Value) -> Answer {
+        self.ask_with(None, operation, database, arguments)
+    }
+
+    /// The arguments of a feed of `notes` that begins now.
+    fn position(&mut self) -> Value {
+        let info = self.ask(Operation::Info, "notes", &json!({})).value;
+        match info.get("token") {
+            Some(token) => json!({ "after": token }),
+            None => json!({"since": info["sequence"]}),
+        }
+    }
+
+    /// As [`WireClient::ask`], of a write with a key.
+    pub(crate) fn ask_with(
+        &mut self,
+        key: Option<WriteKey>,
+        operation: Operation,
+        database: &str,
+        arguments: &Value,
+    ) -> Answer {
         let id = self.next_request;
         self.next_request += 1;
         let arguments = stemmadb::Value::from_serialize(arguments).unwrap();
         let encoding = self.answers.encoding();
         self.send(FrameKind::Request, id, |out| {
-            Request::write(operation, database, None, &arguments, encoding, out);
+            Request::write(operation, database, key, &arguments, encoding, out);
         });
         if operation == Operation::AttachFile {
             self.send(FrameKind::Data, id, |out| out.extend_from_slice(b"content"));
@@ -288,11 +309,19 @@ fn with_wire(config: Config) -> Config {
     Config { wire: Wire { address, ..Wire::default() }, ..config }
 }
 
+/// The parameters with which the database is created: an ordinary one, and a virtual one.
+const KINDS: [&str; 2] = ["", "?shards=3"];
+
 /// A server with the documents of the tests over HTTP, and the revisions of `hidden-1` and `a2`.
 fn server() -> (TestServer, String, String) {
+    server_of("")
+}
+
+/// As [`server`], with a database that is created with these parameters.
+fn server_of(kind: &str) -> (TestServer, String, String) {
     let server = TestServer::with(with_wire);
     users(&server);
-    fill(&server);
+    fill_new(&server, kind);
     assert_eq!(server.put("/notes/_security", &security(rule())).status, 200);
     // A hidden branch of a visible document.
     let branch = |rev: &str, owner: &str, text: &str| json!({"_id": "a2", "_rev": rev, "owner": owner, "text": text});
@@ -306,7 +335,7 @@ fn server() -> (TestServer, String, String) {
 }
 
 impl TestServer {
-    fn wire(&self, user: &str) -> WireClient {
+    pub(crate) fn wire(&self, user: &str) -> WireClient {
         self.wire_with(user, Encoding::Records)
     }
 
@@ -320,13 +349,13 @@ impl TestServer {
 #[test]
 fn no_operation_leaks_hidden_documents() {
     needs_one_server!("these connections do not follow a database to its server");
-    for encoding in [Encoding::Json, Encoding::Records] {
-        no_operation_leaks(encoding);
+    for (encoding, kind) in [(Encoding::Json, ""), (Encoding::Records, ""), (Encoding::Records, "?shards=3")] {
+        no_operation_leaks(encoding, kind);
     }
 }
 
-fn no_operation_leaks(encoding: Encoding) {
-    let (server, hidden, own) = server();
+fn no_operation_leaks(encoding: Encoding, kind: &str) {
+    let (server, hidden, own) = server_of(kind);
     let (mut alice, mut admin) = (server.wire_with("alice", encoding), server.wire_with("admin", encoding));
     let before = server.get("/notes/hidden-1").json();
     let mut revealing = BTreeSet::new();
@@ -384,7 +413,7 @@ fn no_operation_leaks(encoding: Encoding) {
         }
     }
     // Subscriptions and live queries are cancelled after their first rows, which may be of any documents.
-    assert!(revealing.len() >= 13, "{revealing:?}");
+    assert!(revealing.len() >= 13, "{kind} {revealing:?}");
     assert_eq!(server.get("/notes/hidden-1").json(), before);
     assert_eq!(server.get("/notes/new").status, 404);
     assert_eq!(server.get("/notes/a2").json()["owner"], "alice");
@@ -417,7 +446,12 @@ fn histories_have_the_visible_revisions() {
 #[test]
 fn operations_answer_from_the_visible_documents() {
     needs_one_server!("these connections do not follow a database to its server");
-    let (server, hidden, _) = server();
+    KINDS.iter().for_each(|kind| answers_are_of_visible_documents(kind));
+}
+
+fn answers_are_of_visible_documents(kind: &str) {
+    let (server, hidden, _) = server_of(kind);
+    let is_virtual = !kind.is_empty();
     let mut alice = server.wire("alice");
     let all = json!({"selector": {}});
     let mut ask = |operation, arguments: Value| {
@@ -462,14 +496,18 @@ fn operations_answer_from_the_visible_documents() {
     let changes = ask(Operation::Changes, json!({"since": 0})).rows;
     assert_eq!(changes.iter().map(|row| row["id"].as_str().unwrap()).collect::<BTreeSet<_>>(), VISIBLE.into());
     // A transaction sees no hidden document, neither in checks nor in steps.
-    ask(Operation::Transact, json!({"checks": [{"id": "hidden-1"}, {"query": all, "count": 4}], "edits": []}));
+    let mut checks = vec![json!({"id": "hidden-1"})];
+    checks.extend((!is_virtual).then(|| json!({"query": all, "count": 4})));
+    ask(Operation::Transact, json!({"checks": checks, "edits": []}));
     let steps = json!([{"op": "get", "id": "hidden-1"}, {"op": "count", "query": all}, {"op": "find", "query": all}]);
     let steps = ask(Operation::Batch, json!({ "steps": steps })).value;
     assert_eq!((&steps[0], &steps[1], steps[2].as_array().unwrap().len()), (&Value::Null, &json!(4), 4));
-    // A snapshot that is kept applies the rule to each read.
-    let snapshot = ask(Operation::OpenSnapshot, json!({})).value["snapshot"].clone();
-    assert_eq!(ask(Operation::Count, json!({"query": all, "snapshot": snapshot})).value, 4);
-    assert_eq!(ask(Operation::Get, json!({"id": "hidden-1", "snapshot": snapshot})).value, Value::Null);
+    // A snapshot that is kept applies the rule to each read. Shards have no common one.
+    if !is_virtual {
+        let snapshot = ask(Operation::OpenSnapshot, json!({})).value["snapshot"].clone();
+        assert_eq!(ask(Operation::Count, json!({"query": all, "snapshot": snapshot})).value, 4);
+        assert_eq!(ask(Operation::Get, json!({"id": "hidden-1", "snapshot": snapshot})).value, Value::Null);
+    }
     assert_eq!(ask(Operation::UpdateWhere, json!({"query": all, "merge": {"seen": true}})).value, 4);
     assert_eq!(server.get("/notes/hidden-2").json().get("seen"), None);
     assert_eq!(server.get("/notes/hidden-1").json()["_rev"], hidden.as_str());
@@ -479,7 +517,11 @@ fn operations_answer_from_the_visible_documents() {
 #[test]
 fn writes_obey_the_rule() {
     needs_one_server!("these connections do not follow a database to its server");
-    let (server, hidden, own) = server();
+    KINDS.iter().for_each(|kind| writes_obey_the_rule_in(kind));
+}
+
+fn writes_obey_the_rule_in(kind: &str) {
+    let (server, hidden, own) = server_of(kind);
     let mut alice = server.wire("alice");
     let edit = |op: &str, id: &str, rev: Option<&str>, owner: &str| {
         let mut edit = json!({"op": op, "id": id, "body": {"owner": owner}, "merge": {"owner": owner}});
@@ -510,9 +552,10 @@ fn writes_obey_the_rule() {
         let answer = alice.ask(Operation::Bulk, "notes", &json!({"edits": [edit]})).value;
         assert_eq!(answer[0]["error"], *kind, "{edit}: {answer}");
     }
-    // One that is refused takes the transaction with it.
+    // One that is refused takes the transaction with it. In a virtual database, it is about two buckets.
     let both = json!({"edits": [edit("insert", "y", None, "alice"), edit("insert", "x", None, "bob")]});
-    assert_eq!(alice.ask(Operation::Transact, "notes", &both).error.as_deref(), Some("forbidden"));
+    let kind_of_error = if kind.is_empty() { "forbidden" } else { "invalid" };
+    assert_eq!(alice.ask(Operation::Transact, "notes", &both).error.as_deref(), Some(kind_of_error));
     assert_eq!(server.get("/notes/y").status, 404);
     for (operation, arguments) in [
         (Operation::Edit, edit("insert", "y1", None, "alice")),
@@ -527,7 +570,7 @@ fn writes_obey_the_rule() {
     }
     // Deletions keep what the rule reads, whoever deletes, so that they reach those who could read the document.
     let mut admin = server.wire("admin");
-    let last = alice.ask(Operation::Info, "notes", &json!({})).value["sequence"].clone();
+    let last = alice.position();
     let rev = |id: &str| server.get(&format!("/notes/{id}")).json()["_rev"].clone();
     let delete = |id: &str| json!({"op": "delete", "id": id, "rev": rev(id)});
     assert_eq!(alice.ask(Operation::Edit, "notes", &delete("y1")).error, None);
@@ -540,7 +583,7 @@ fn writes_obey_the_rule() {
     ]});
     let deleted = admin.ask(Operation::Batch, "notes", &both);
     assert_eq!(deleted.error, None, "{deleted:?}");
-    let changes = alice.ask(Operation::Changes, "notes", &json!({"since": last})).rows;
+    let changes = alice.ask(Operation::Changes, "notes", &last).rows;
     let changes: BTreeSet<_> =
         changes.iter().map(|row| (row["id"].as_str().unwrap(), row["deleted"] == json!(true))).collect();
     assert_eq!(changes, [("y1", true), ("y2", true), ("y3", true)].into());
@@ -571,9 +614,14 @@ fn update_of_a_branch_keeps_its_fields() {
 #[test]
 fn feeds_tell_that_a_document_is_gone() {
     needs_one_server!("these connections do not follow a database to its server");
-    let (server, ..) = server();
+    KINDS.iter().for_each(|kind| feeds_tell_it_of(kind));
+}
+
+fn feeds_tell_it_of(kind: &str) {
+    let (server, ..) = server_of(kind);
     let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
-    let last = alice.ask(Operation::Info, "notes", &json!({})).value["sequence"].clone();
+    let mut since = alice.position();
+    since["documents"] = json!(true);
     let take = |id: &str| json!({"op": "update", "id": id, "merge": {"owner": "bob", "text": MARK}});
     for (operation, arguments) in [
         (Operation::Edit, take("a1")),
@@ -583,12 +631,15 @@ fn feeds_tell_that_a_document_is_gone() {
         assert_eq!(admin.ask(operation, "notes", &arguments).error, None, "{arguments}");
     }
     for operation in [Operation::Changes, Operation::Subscribe] {
-        let reported = alice.ask(operation, "notes", &json!({"since": last, "documents": true}));
+        let reported = alice.ask(operation, "notes", &since);
         assert!(!reported.text.contains(MARK), "{reported:?}");
-        let changes = reported.rows.iter().filter(|row| row.get("caught_up").is_none());
-        let rows: Vec<_> = changes.map(|row| (row["id"].as_str().unwrap(), &row["deleted"])).collect();
+        let changes = reported.rows.iter().filter(|row| row.get("id").is_some());
+        let mut rows: Vec<_> = changes.map(|row| (row["id"].as_str().unwrap(), &row["deleted"])).collect();
+        // Those of shards are in no order.
+        rows.sort_by_key(|row| row.0);
         assert_eq!(rows, ["a1", "a2", "a3"].map(|id| (id, &json!(true))), "{operation:?}");
-        let read = json!({"id": "a1", "rev": reported.rows[0]["rev"]});
+        let of_a1 = reported.rows.iter().find(|row| row["id"] == "a1").unwrap();
+        let read = json!({"id": "a1", "rev": of_a1["rev"]});
         let read = alice.ask(Operation::GetRevision, "notes", &read).value;
         assert_eq!((&read["deleted"], &read["body"]), (&json!(true), &json!({"owner": "alice"})));
     }
@@ -598,7 +649,11 @@ fn feeds_tell_that_a_document_is_gone() {
 #[test]
 fn streams_end_when_the_rule_changes() {
     needs_one_server!("these connections do not follow a database to its server");
-    let (server, ..) = server();
+    KINDS.iter().for_each(|kind| streams_end_in(kind));
+}
+
+fn streams_end_in(kind: &str) {
+    let (server, ..) = server_of(kind);
     let (mut alice, mut admin) = (server.wire("alice"), server.wire("admin"));
     let arguments = stemmadb::Value::from_serialize(&json!({"since": 0, "documents": true})).unwrap();
     alice.send(FrameKind::Request, 1, |out| {
@@ -636,12 +691,15 @@ fn access_matrix_holds_for_every_operation() {
     assert_eq!(written, known, "matrix.txt has a row for each operation");
     let user = json!({"name": "eve", "type": "user", "roles": [], "password": "eve's"});
     assert_eq!(server.put("/_users/org.couchdb.user:eve", &user).status, 201);
-    // The member of a database without a rule.
-    server.database("open", &[json!({"_id": "a1"})]);
+    // The members of databases without a rule.
     let members = json!({"members": {"names": ["alice"], "roles": []}, "admins": {"names": ["boss"], "roles": []}});
-    assert_eq!(server.put("/open/_security", &members).status, 200);
-    let clients =
-        [("", "open", 0), ("eve", "open", 1), ("alice", "open", 2), ("boss", "open", 3), ("admin", "open", 4)];
+    for (database, kind) in ["open", "divided"].into_iter().zip(KINDS) {
+        assert_eq!(server.put(&format!("/{database}{kind}"), &json!({})).status, 201);
+        assert_eq!(server.put(&format!("/{database}/a1"), &json!({})).status, 201);
+        assert_eq!(server.put(&format!("/{database}/_security"), &members).status, 200);
+    }
+    let ranks = [("", 0), ("eve", 1), ("alice", 2), ("boss", 3), ("admin", 4)];
+    let clients = ["open", "divided"].into_iter().flat_map(|database| ranks.map(|(user, rank)| (user, database, rank)));
     for (user, database, rank) in clients {
         let mut client = server.wire(user);
         for operation in Operation::ALL.iter().copied() {
@@ -660,7 +718,7 @@ fn access_matrix_holds_for_every_operation() {
             let arguments = requests(operation, &hidden, &own).into_iter().next().unwrap();
             let answer = client.ask(operation, database, &arguments);
             let is_refused = answer.error.as_deref() == Some("forbidden");
-            assert_eq!(is_refused, !is_allowed, "{user} {operation:?} {arguments}: {answer:?}");
+            assert_eq!(is_refused, !is_allowed, "{user} {operation:?} {database} {arguments}: {answer:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Writing documents: one edit, or several independent ones.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use stemmadb::{DocumentId, Edit, Error, Patch, Value};
 use stemmadb_wire::error_to_value;
@@ -8,6 +8,7 @@ use stemmadb_wire::error_to_value;
 use super::super::call::{Call, revision};
 use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
+use super::super::opened::OpenedDatabase;
 use super::super::rights::RightsOf;
 use crate::directory::ServedDatabase;
 use crate::writes::{EditError, EditOutcome, WriteOptions, apply_edits};
@@ -76,15 +77,17 @@ pub(super) fn open(
     rights: RightsOf,
     document: Option<&str>,
     edits: &[Edit],
-) -> Result<(Arc<ServedDatabase>, WriteOptions)> {
-    let (served, restriction) = call.open_restricted(rights, document)?;
-    let options = call.write_options(restriction);
+) -> Result<(OpenedDatabase, WriteOptions)> {
+    let (opened, restriction) = call.open_restricted(rights, document)?;
+    let options = call.write_options(restriction, opened.entered().is_some());
     let is_deletion = |edit: &Edit| matches!(edit, Edit::Delete { .. });
-    if !served.takes_writes() && !edits.is_empty() && edits.iter().all(is_deletion) {
+    let may_free_space = opened.entered().is_none() && !edits.is_empty() && edits.iter().all(is_deletion);
+    if may_free_space && !opened.takes_writes() {
         let directory = &call.server.state.directory;
-        return Ok((call.server.wait(directory.open_to_free_space(call.request.database))?, options));
+        let served = call.server.wait(directory.open_to_free_space(call.request.database))?;
+        return Ok((OpenedDatabase::new(served, None), options));
     }
-    Ok((served, options))
+    Ok((opened, options))
 }
 
 /// Applies one edit; the result is its revision.
@@ -96,7 +99,7 @@ pub(super) fn edit(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 /// Applies one edit to an open database; the result is its revision.
-pub(super) fn apply(call: &Call<'_>, served: &ServedDatabase, edit: Edit, options: &WriteOptions) -> Result<Vec<u8>> {
+pub(super) fn apply(call: &Call<'_>, served: &OpenedDatabase, edit: Edit, options: &WriteOptions) -> Result<Vec<u8>> {
     let record = |outcomes: &[EditOutcome]| match outcomes {
         [Ok(revision)] => Some(Value::from(revision.to_string())),
         _ => None,
@@ -114,6 +117,16 @@ pub(super) fn apply(call: &Call<'_>, served: &ServedDatabase, edit: Edit, option
 pub(super) fn bulk(call: &Call<'_>) -> Result<Vec<u8>> {
     let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
     let (served, options) = open(call, RightsOf::BulkDocs, None, &edits)?;
+    if call.delegated.is_some() {
+        let positions = call.list("positions")?.iter().map(position).collect::<Option<Vec<_>>>().unwrap_or_default();
+        if positions.len() != edits.len() {
+            return Err(Error::invalid("`positions` is an array of the edits' positions in the whole request").into());
+        }
+        let lanes = served.own().extension::<Lanes>();
+        let _lane = call.request.key.as_ref().map(|key| lanes.lock(key));
+        let results = apply_part(call, &served, positions.into_iter().zip(edits).collect(), &options)?;
+        return Ok(call.reply(&results.into_iter().map(|(_, result)| result).collect()));
+    }
     let record = |outcomes: &[EditOutcome]| outcomes.iter().any(Result::is_ok).then(|| results(outcomes));
     Ok(call.reply(&match apply_once(call, &served, edits, &options, record)? {
         Applied::Before(value) => value,
@@ -123,12 +136,16 @@ pub(super) fn bulk(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// The results of edits: a revision or an error for each.
 fn results(outcomes: &[EditOutcome]) -> Value {
-    let result = |outcome: &EditOutcome| match outcome {
+    Value::Array(outcomes.iter().map(result_of).collect())
+}
+
+/// The result of an edit: a revision or an error.
+fn result_of(outcome: &EditOutcome) -> Value {
+    match outcome {
         Ok(revision) => Value::from(revision.to_string()),
         Err(EditError::Library(error)) => error_to_value(error),
         Err(EditError::Refused(failure)) => error_to_value(&WireError::from(failure.clone()).error),
-    };
-    Value::Array(outcomes.iter().map(result).collect())
+    }
 }
 
 /// What became of the edits of a request.
@@ -142,7 +159,7 @@ enum Applied {
 /// unless it is none.
 fn apply_once(
     call: &Call<'_>,
-    served: &ServedDatabase,
+    served: &OpenedDatabase,
     edits: Vec<Edit>,
     options: &WriteOptions,
     result: impl Fn(&[EditOutcome]) -> Option<Value>,
@@ -150,17 +167,76 @@ fn apply_once(
     let Some(key) = call.request.key else {
         return Ok(Applied::Now(apply_edits(served, edits, options, None, |_| None)?));
     };
-    let lanes = served.extension::<Lanes>();
+    let lanes = served.own().extension::<Lanes>();
     let outcomes = {
         let _lane = lanes.lock(&key);
-        if let Some(result) = lanes.earlier_result(served.database(), &key)? {
+        if let Some(result) = lanes.earlier_result(call, served, &key)? {
             return Ok(Applied::Before(result));
         }
         let record = |outcomes: &[EditOutcome]| Some(lanes::record(&key, &result(outcomes)?));
         apply_edits(served, edits, options, Some(&lanes::record_id(&key)), record)?
     };
-    lanes.note(served.database(), &key);
+    lanes.note(served, &key);
     Ok(Applied::Now(outcomes))
+}
+
+fn position(value: &Value) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok()
+}
+
+/// Applies the edits of a bulk that one shard of a virtual database has; returns their positions in the request and
+/// their results. With a key, each is applied at most once: its record has the results by position. The lane is locked.
+pub(super) fn apply_part(
+    call: &Call<'_>,
+    served: &ServedDatabase,
+    part: Vec<(usize, Edit)>,
+    options: &WriteOptions,
+) -> Result<Vec<(usize, Value)>> {
+    let (key, mut known) = (call.request.key, KnownResults::default());
+    let record_id = key.as_ref().map(lanes::record_id);
+    if let (Some(key), Some(id)) = (&key, &record_id) {
+        let stored = lanes::stored_record(served.database(), id)?.into_iter().collect();
+        lanes::of_write(stored, key)?.iter().for_each(|record| known.add(record));
+    }
+    let all: Vec<usize> = part.iter().map(|(at, _)| *at).collect();
+    let (positions, edits): (Vec<usize>, Vec<Edit>) =
+        part.into_iter().filter(|(at, _)| !known.0.contains_key(at)).unzip();
+    if !edits.is_empty() {
+        let record = |outcomes: &[EditOutcome]| {
+            let key = key.as_ref().filter(|_| outcomes.iter().any(Result::is_ok))?;
+            Some(lanes::record(key, &known.with(&positions, outcomes).to_value()))
+        };
+        let outcomes = apply_edits(served, edits, options, record_id.as_deref(), record)?;
+        known = known.with(&positions, &outcomes);
+    }
+    Ok(all.into_iter().filter_map(|at| Some((at, known.0.get(&at)?.clone()))).collect())
+}
+
+/// The results of edits of a bulk that are known, by their positions in the request.
+#[derive(Default)]
+pub(super) struct KnownResults(pub(super) BTreeMap<usize, Value>);
+
+impl KnownResults {
+    /// Adds those of a record: pairs of a position and a result.
+    pub(super) fn add(&mut self, record: &Value) {
+        let pairs = record.get("result").and_then(Value::as_array).unwrap_or_default().iter();
+        self.0.extend(pairs.filter_map(|pair| match pair.as_array()? {
+            [at, result] => Some((position(at)?, result.clone())),
+            _ => None,
+        }));
+    }
+
+    /// With the results of the edits at these positions.
+    fn with(&self, positions: &[usize], outcomes: &[EditOutcome]) -> Self {
+        let new = positions.iter().copied().zip(outcomes.iter().map(result_of));
+        KnownResults(self.0.clone().into_iter().chain(new).collect())
+    }
+
+    /// As it is recorded.
+    fn to_value(&self) -> Value {
+        let pair = |(at, result): (&usize, &Value)| Value::Array(vec![(*at as u64).into(), result.clone()]);
+        self.0.iter().map(pair).collect()
+    }
 }
 
 #[cfg(test)]

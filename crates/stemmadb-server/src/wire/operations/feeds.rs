@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use stemmadb::{Change, DeltaEvent, Error, Object, PathChange, PathEvent, Query, Selector, Sequence, Value};
+use stemmadb::{Change, DeltaEvent, Document, Error, Object, PathChange, PathEvent, Query, Selector, Sequence, Value};
 use stemmadb_wire::{FrameKind, write_frame};
 
 use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::rights::RightsOf;
-use super::super::rows::{RowStream, STREAM_CHECK, document_value};
+use super::super::rows::{RowStream, STREAM_CHECK, change_row, document_value};
 use crate::auth::{Restriction, narrowed};
 use crate::directory::{ServedDatabase, check_message_bytes};
 use crate::documents::readable_leaves;
@@ -22,12 +22,12 @@ fn since(call: &Call<'_>) -> Result<Sequence> {
 }
 
 /// The strings of an argument that may be absent.
-fn optional_texts(call: &Call<'_>, name: &str) -> Result<Option<Vec<String>>> {
+pub(super) fn optional_texts(call: &Call<'_>, name: &str) -> Result<Option<Vec<String>>> {
     call.arguments.get(name).map(|_| call.texts(name)).transpose()
 }
 
 /// The selector of the request, of documents that the user may read.
-fn selector(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Option<Selector>> {
+pub(super) fn selector(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Option<Selector>> {
     let requested = call.arguments.get("selector").map(Selector::parse).transpose()?;
     Ok(match (requested, restriction.map(Restriction::selector)) {
         (Some(requested), Some(readable)) => Some(readable.and(requested)),
@@ -35,23 +35,16 @@ fn selector(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Option
     })
 }
 
-fn change_value(served: &ServedDatabase, change: &Change, restriction: Option<&Restriction>) -> Result<Value> {
-    let mut row = Object::new();
-    row.insert("seq", change.sequence.get());
-    row.insert("id", change.id.as_str());
-    row.insert("rev", change.revision.to_string());
-    if change.deleted {
-        row.insert("deleted", true);
+pub(super) fn change_value(
+    served: &ServedDatabase,
+    change: &Change,
+    restriction: Option<&Restriction>,
+) -> Result<Value> {
+    if change.leaves.len() == 1 {
+        return change_row(change, &change.leaves);
     }
-    if change.leaves.len() > 1 {
-        let (snapshot, id) = (served.database().snapshot()?, change.id.as_str());
-        let leaves = readable_leaves(&snapshot, id, &change.leaves, restriction)?;
-        row.insert("leaves", leaves.iter().map(|leaf| Value::from(leaf.to_string())).collect::<Vec<_>>());
-    }
-    if let Some(document) = &change.document {
-        row.insert("document", document_value(document, &document.attachments()?)?);
-    }
-    Ok(Value::Object(row))
+    let (snapshot, id) = (served.database().snapshot()?, change.id.as_str());
+    change_row(change, &readable_leaves(&snapshot, id, &change.leaves, restriction)?)
 }
 
 /// Streams the changes after a sequence, up to the newest.
@@ -82,21 +75,21 @@ pub(super) fn changes(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 /// Checks that a stream may go on, and shows the client that the connection lives.
-struct Heartbeat {
+pub(super) struct Heartbeat {
     /// When something was sent.
-    sent: Instant,
+    pub(super) sent: Instant,
     /// When the client's rights were checked.
     checked: Instant,
 }
 
 impl Heartbeat {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Heartbeat { sent: Instant::now(), checked: Instant::now() }
     }
 
     /// Ends a stream, also one that always has news, if the database is closed or the client may not read it any more;
     /// otherwise, sends a sign of life if it is time.
-    fn check(
+    pub(super) fn check(
         &mut self,
         call: &Call<'_>,
         served: &ServedDatabase,
@@ -168,7 +161,7 @@ pub(super) fn subscribe(call: &Call<'_>) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// `Unavailable` if there are too many.
-fn watch_permit(call: &Call<'_>) -> Result<tokio::sync::OwnedSemaphorePermit> {
+pub(super) fn watch_permit(call: &Call<'_>) -> Result<tokio::sync::OwnedSemaphorePermit> {
     Ok(call.server.state.watches.clone().try_acquire_owned().map_err(|_| {
         let reason = "The server has as many live queries as limits.watch_count allows.";
         Failure::unavailable(reason, Duration::from_secs(10))
@@ -264,14 +257,28 @@ pub(super) fn subscribe_topic(call: &Call<'_>) -> Result<Vec<u8>> {
     }
 }
 
+/// The row of a document that enters the result of a live query, or changes in it.
+pub(super) fn document_event(kind: &str, document: &Document) -> Result<Value> {
+    Ok(object([(kind, document_value(document, &document.attachments()?)?)]))
+}
+
+/// The row of a document that leaves the result of a live query.
+pub(super) fn removed_event(id: &str, deleted: bool) -> Value {
+    object([("removed", id.into()), ("deleted", deleted.into())])
+}
+
+/// The query of a live query.
+pub(super) fn watched_query(call: &Call<'_>) -> Result<Query> {
+    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+    Ok(Query::parse(query)?)
+}
+
 /// Streams the result of a query, and then its changes: events, and after those of a transaction a row with its
 /// sequence.
 pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
     let (served, restriction) = call.open_restricted(RightsOf::Watch, None)?;
     let _permit = watch_permit(call)?;
-    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
-    let query = Query::parse(query)?;
-    let mut watch = served.database().watch(narrowed(restriction.as_ref(), query))?;
+    let mut watch = served.database().watch(narrowed(restriction.as_ref(), watched_query(call)?))?;
     call.release_reading();
     let mut rows = RowStream::new(call);
     let mut heartbeat = Heartbeat::new();
@@ -280,18 +287,11 @@ pub(super) fn watch(call: &Call<'_>) -> Result<Vec<u8>> {
         heartbeat.check(call, &served, RightsOf::Watch, restriction.as_ref())?;
         let Some(delta) = next else { continue };
         for event in delta.events() {
-            let row = match event? {
-                DeltaEvent::Added(document) => {
-                    object([("added", document_value(&document, &document.attachments()?)?)])
-                }
-                DeltaEvent::Changed(document) => {
-                    object([("changed", document_value(&document, &document.attachments()?)?)])
-                }
-                DeltaEvent::Removed { id, deleted } => {
-                    object([("removed", id.as_str().into()), ("deleted", deleted.into())])
-                }
-            };
-            rows.add_value(&row)?;
+            rows.add_value(&match event? {
+                DeltaEvent::Added(document) => document_event("added", &document)?,
+                DeltaEvent::Changed(document) => document_event("changed", &document)?,
+                DeltaEvent::Removed { id, deleted } => removed_event(id.as_str(), deleted),
+            })?;
         }
         rows.add_value(&object([("seq", delta.sequence().get().into()), ("first", delta.is_first().into())]))?;
         rows.send()?;

@@ -8,11 +8,11 @@ use stemmadb::{Error, Keys, Value};
 use super::super::call::{Call, object};
 use super::super::failure::Result;
 use super::super::lanes::{self, Lanes};
+use super::super::opened::OpenedDatabase;
 use super::super::rights::RightsOf;
 use super::super::rows::RowStream;
-use crate::directory::ServedDatabase;
 
-fn namespace(call: &Call<'_>, served: &ServedDatabase) -> Result<Keys> {
+fn namespace(call: &Call<'_>, served: &OpenedDatabase) -> Result<Keys> {
     Ok(served.database().keys(call.text("namespace")?)?.durability(call.durability()))
 }
 
@@ -34,20 +34,20 @@ pub(super) fn list(call: &Call<'_>) -> Result<Vec<u8>> {
 }
 
 /// Runs a write of a key, at most once if the request has a write key.
-fn once(call: &Call<'_>, served: &ServedDatabase, write: impl FnOnce(Keys) -> Result<Value>) -> Result<Vec<u8>> {
+fn once(call: &Call<'_>, served: &OpenedDatabase, write: impl FnOnce(Keys) -> Result<Value>) -> Result<Vec<u8>> {
     let keys = namespace(call, served)?;
-    let user = &call.identity.user;
+    let user = call.user();
     let Some(key) = call.request.key else { return Ok(call.reply(&user.writing(|| write(keys))?)) };
-    let lanes = served.extension::<Lanes>();
+    let lanes = served.own().extension::<Lanes>();
     let result = {
         let _lane = lanes.lock(&key);
-        if let Some(result) = lanes.earlier_result(served.database(), &key)? {
+        if let Some(result) = lanes.earlier_result(call, served, &key)? {
             return Ok(call.reply(&result));
         }
         let keys = keys.recording(move |result| (lanes::record_id(&key), lanes::record(&key, result)));
         user.writing(|| write(keys))?
     };
-    lanes.note(served.database(), &key);
+    lanes.note(served, &key);
     Ok(call.reply(&result))
 }
 

@@ -10,6 +10,7 @@ mod functions;
 mod keys;
 mod past;
 mod queries;
+mod shards;
 mod transactions;
 mod views;
 
@@ -21,6 +22,16 @@ use super::failure::Result;
 
 /// Executes a request; returns its last frame.
 pub(super) fn execute(call: &Call<'_>) -> Result<Vec<u8>> {
+    if let Some(operation) = shards::operation(call.request.operation)
+        && call.is_virtual()
+    {
+        return shards::pass_on_if_elsewhere(call, operation(call));
+    }
+    shards::pass_on_if_elsewhere(call, execute_here(call))
+}
+
+/// Executes a request on a database of this server.
+fn execute_here(call: &Call<'_>) -> Result<Vec<u8>> {
     match call.request.operation {
         Operation::Noop => Ok(call.reply(&Value::Null)),
         Operation::Databases => databases::list(call),

@@ -19,7 +19,7 @@ fn document(document: &Document) -> Result<Value> {
 }
 
 /// Whether the user may read the winning revision of a document.
-fn may_read(served: &ServedDatabase, id: &str, restriction: Option<&Restriction>) -> Result<bool> {
+pub(super) fn may_read(served: &ServedDatabase, id: &str, restriction: Option<&Restriction>) -> Result<bool> {
     let snapshot = served.database().snapshot()?;
     Ok(restriction.is_none() || is_readable(&snapshot, id, &snapshot.revisions(id)?, restriction)?)
 }
@@ -83,8 +83,13 @@ pub(super) fn differences(call: &Call<'_>) -> Result<Vec<u8>> {
 /// administrator of the database.
 pub(super) fn undelete(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::CreateIndex, None)?;
+    undelete_in(call, &served)
+}
+
+/// As [`undelete`], in the database that has the document.
+pub(super) fn undelete_in(call: &Call<'_>, served: &ServedDatabase) -> Result<Vec<u8>> {
     let database = served.database().with_durability(call.durability());
-    let revision = call.identity.user.writing(|| database.history().undelete(call.text("id")?).map_err(Into::into));
+    let revision = call.user().writing(|| database.history().undelete(call.text("id")?).map_err(Into::into));
     revision.map(|revision| call.reply(&revision.to_string().into()))
 }
 
@@ -97,7 +102,7 @@ pub(super) fn revert(call: &Call<'_>) -> Result<Vec<u8>> {
     let database = served.database().with_durability(call.durability());
     let count = match call.flag("count_only") {
         true => database.history().count_reverts(query, to)?,
-        false => call.identity.user.writing(|| database.history().revert(query, to))?,
+        false => call.user().writing(|| database.history().revert(query, to))?,
     };
     if !call.flag("count_only") {
         served.extension::<crate::design::Validators>().invalidate();
@@ -121,6 +126,12 @@ pub(super) fn release(call: &Call<'_>) -> Result<Vec<u8>> {
 /// Sets how much of the past is kept, of the database or of the documents whose ids have a prefix.
 pub(super) fn keep(call: &Call<'_>) -> Result<Vec<u8>> {
     let served = call.open(RightsOf::PutRetention, None)?;
+    set_retention(call, &served)?;
+    Ok(call.reply(&Value::Null))
+}
+
+/// Sets how much of the past a database keeps, as the request says.
+pub(super) fn set_retention(call: &Call<'_>, served: &ServedDatabase) -> Result<()> {
     let retention = match call.arguments.get("retention") {
         None | Some(Value::Null) => None,
         Some(retention) => Some(Retention::parse(retention)?),
@@ -131,7 +142,7 @@ pub(super) fn keep(call: &Call<'_>) -> Result<Vec<u8>> {
         (None, Some(retention)) => history.keep(retention)?,
         (None, None) => return Err(Error::invalid("the argument `retention` is missing").into()),
     }
-    Ok(call.reply(&Value::Null))
+    Ok(())
 }
 
 /// The retention, the pins, the oldest readable state and the size of the history files.

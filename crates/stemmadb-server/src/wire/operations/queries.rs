@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
+use stemmadb::aggregation::GroupPaths;
 use stemmadb::merging::RowKey;
 use stemmadb::{Aggregation, Error, Find, Number, Query, Summary, Value};
+use stemmadb_federation::FederatedFind;
 
 use super::super::call::{Call, object};
 use super::super::failure::Result;
+use super::super::opened::{NO_SNAPSHOT, OpenedDatabase};
 use super::super::rights::RightsOf;
 use super::super::rows::{DocumentWriter, RowStream, group_value};
 use crate::auth::{Restriction, narrowed, refused};
-use crate::directory::ServedDatabase;
+use crate::virtual_databases::{FencedVirtual, Shard};
 
 /// The number of row keys that are read at first.
 const KEYS_FIRST: usize = 16;
 
 /// The query of the request, with its limits and the server's, for documents that the user may read.
-fn query(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Query> {
+pub(super) fn query(call: &Call<'_>, restriction: Option<&Restriction>) -> Result<Query> {
     let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
     let mut query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
     if let Some(time) = time_limit(call)? {
@@ -45,7 +48,45 @@ fn time_limit(call: &Call<'_>) -> Result<Option<Duration>> {
     Ok(requested.into_iter().chain(configured).min())
 }
 
-fn find_on(call: &Call<'_>, served: &ServedDatabase, restriction: Option<&Restriction>) -> Result<Find> {
+/// A query of one database, or of all shards of a virtual one.
+enum CallFind {
+    One(Box<Find>),
+    Shards(Box<FederatedFind>, FencedVirtual),
+}
+
+/// Calls a method that both kinds of queries have.
+macro_rules! either {
+    ($find:ident, $query:ident => $call:expr) => {
+        match $find {
+            CallFind::One($query) => $call,
+            CallFind::Shards($query, _fence) => $call,
+        }
+    };
+}
+
+impl CallFind {
+    /// Opens the database of the request, and builds its query for documents that the user may read.
+    fn open(call: &Call<'_>, rights: RightsOf) -> Result<(Self, Option<Restriction>)> {
+        if call.is_virtual() {
+            let (entered, restriction) = call.enter_restricted(rights)?;
+            let database = entered.into_reading();
+            let find = Self::in_shards(call, database, query(call, restriction.as_ref())?)?;
+            return Ok((find, restriction));
+        }
+        let (served, restriction) = call.open_restricted(rights, None)?;
+        let find = find_on(call, &served, restriction.as_ref())?;
+        Ok((CallFind::One(Box::new(find)), restriction))
+    }
+
+    fn in_shards(call: &Call<'_>, database: FencedVirtual, query: Query) -> Result<Self> {
+        match query.first_after() {
+            None => Ok(CallFind::Shards(Box::new(database.find(query)), database)),
+            Some(_) => Err(call.unsupported("leave `after_key` out, and continue with the token")),
+        }
+    }
+}
+
+fn find_on(call: &Call<'_>, served: &OpenedDatabase, restriction: Option<&Restriction>) -> Result<Find> {
     let query = query(call, restriction)?;
     Ok(match call.past(served)? {
         Some(snapshot) => snapshot.find(query),
@@ -57,6 +98,10 @@ fn find_on(call: &Call<'_>, served: &ServedDatabase, restriction: Option<&Restri
 
 /// Keeps a snapshot for further reads of this user, each of which applies the user's restriction.
 pub(super) fn open_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
+    if call.is_virtual() {
+        call.restriction(RightsOf::Transact, None)?;
+        return Err(call.unsupported(NO_SNAPSHOT));
+    }
     let (served, _) = call.open_restricted(RightsOf::Transact, None)?;
     let wire = &call.server.state.config.wire;
     let snapshot = served.database().snapshot()?;
@@ -76,8 +121,10 @@ pub(super) fn close_snapshot(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// Streams the rows of a query: documents, ids or values.
 pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
-    let (served, restriction) = call.open_restricted(RightsOf::Find, None)?;
-    let find = find_on(call, &served, restriction.as_ref())?;
+    let (find, restriction) = match CallFind::open(call, RightsOf::Find)? {
+        (CallFind::One(find), restriction) => (*find, restriction),
+        (CallFind::Shards(find, _fence), restriction) => return find_in_shards(call, *find, restriction.as_ref()),
+    };
     let mut rows = RowStream::new(call);
     let (token, documents_read) = match call.optional_text("shape").unwrap_or("documents") {
         "documents" => {
@@ -112,6 +159,27 @@ pub(super) fn find(call: &Call<'_>) -> Result<Vec<u8>> {
     Ok(rows.finish(&[("token", token), ("read", documents_read.into())]))
 }
 
+/// Streams the rows of a query of all shards.
+fn find_in_shards(call: &Call<'_>, find: FederatedFind, restriction: Option<&Restriction>) -> Result<Vec<u8>> {
+    let query = query(call, restriction)?;
+    let (mut rows, mut documents) = (RowStream::new(call), DocumentWriter::new(call));
+    let shape = call.optional_text("shape").unwrap_or("documents");
+    if !matches!(shape, "documents" | "ids" | "values") {
+        return Err(call.unsupported("find documents, ids or values"));
+    }
+    let mut found = find.run()?;
+    for document in found.by_ref() {
+        let document = document?;
+        match shape {
+            "ids" => rows.add_value(&document.id().as_str().into())?,
+            "values" => rows.add_value(&query.project(&document)?)?,
+            _ => rows.add(|_, out| documents.write(Some(&document), out))?,
+        }
+    }
+    let token = found.token()?.map_or(Value::Null, Value::from);
+    Ok(rows.finish(&[("token", token), ("read", 0.into())]))
+}
+
 /// Streams the keys of rows, and the sequence as of which further pages can be read.
 fn keys(find: Find, mut rows: RowStream<'_>, is_restricted: bool) -> Result<Vec<u8>> {
     let mut found = find.keys(KEYS_FIRST)?;
@@ -124,23 +192,20 @@ fn keys(find: Find, mut rows: RowStream<'_>, is_restricted: bool) -> Result<Vec<
 }
 
 pub(super) fn count(call: &Call<'_>) -> Result<Vec<u8>> {
-    let (served, restriction) = call.open_restricted(RightsOf::Find, None)?;
-    let count = find_on(call, &served, restriction.as_ref())?.count()?;
-    Ok(call.reply(&Value::from(count)))
+    let (find, _) = CallFind::open(call, RightsOf::Find)?;
+    Ok(call.reply(&Value::from(either!(find, find => find.count()?))))
 }
 
 /// The distinct values of a path.
 pub(super) fn distinct(call: &Call<'_>) -> Result<Vec<u8>> {
-    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
-    let values = find_on(call, &served, restriction.as_ref())?.distinct(call.text("path")?)?;
-    Ok(call.reply(&Value::Array(values)))
+    let ((find, _), path) = (CallFind::open(call, RightsOf::Aggregate)?, call.text("path")?);
+    Ok(call.reply(&Value::Array(either!(find, find => find.distinct(path)?))))
 }
 
 /// Count, sum, minimum and maximum of the numbers at a path.
 pub(super) fn summary(call: &Call<'_>) -> Result<Vec<u8>> {
-    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
-    let summary = find_on(call, &served, restriction.as_ref())?.summary(call.text("path")?)?;
-    Ok(call.reply(&summary_value(&summary)))
+    let ((find, _), path) = (CallFind::open(call, RightsOf::Aggregate)?, call.text("path")?);
+    Ok(call.reply(&summary_value(&either!(find, find => find.summary(path)?))))
 }
 
 fn summary_value(summary: &Summary) -> Value {
@@ -155,23 +220,23 @@ fn summary_value(summary: &Summary) -> Value {
 
 /// The smallest or largest value at a path: an array with it, empty if there is none.
 pub(super) fn extreme(call: &Call<'_>) -> Result<Vec<u8>> {
-    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
-    let (find, path) = (find_on(call, &served, restriction.as_ref())?, call.text("path")?);
-    let value = if call.flag("largest") { find.max(path)? } else { find.min(path)? };
+    let ((find, _), path) = (CallFind::open(call, RightsOf::Aggregate)?, call.text("path")?);
+    let largest = call.flag("largest");
+    let value = either!(find, find => if largest { find.max(path)? } else { find.min(path)? });
     Ok(call.reply(&Value::Array(value.into_iter().collect())))
 }
 
 /// The values at paths: rows of a value and its number of documents, or a summary of the numbers at another path.
 pub(super) fn group_by(call: &Call<'_>) -> Result<Vec<u8>> {
-    let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
-    let groups = find_on(call, &served, restriction.as_ref())?.group_by(call.texts("paths")?);
+    let ((find, _), paths) = (CallFind::open(call, RightsOf::Aggregate)?, GroupPaths::from(call.texts("paths")?));
     let mut rows = RowStream::new(call);
     match call.optional_text("summary") {
         None => {
-            groups.counts()?.into_iter().try_for_each(|(key, count)| rows.add_value(&[key, count.into()].into()))?
+            let counts = either!(find, find => find.group_by(paths).counts()?);
+            counts.into_iter().try_for_each(|(key, count)| rows.add_value(&[key, count.into()].into()))?
         }
         Some(path) => {
-            for (key, summary) in groups.summaries(path)? {
+            for (key, summary) in either!(find, find => find.group_by(paths).summaries(path)?) {
                 rows.add_value(&[key, summary_value(&summary)].into())?;
             }
         }
@@ -181,6 +246,9 @@ pub(super) fn group_by(call: &Call<'_>) -> Result<Vec<u8>> {
 
 /// The rows of an aggregation: an array of groups, each its key and its figures.
 pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
+    if call.is_virtual() {
+        return aggregate_shards(call);
+    }
     let (served, restriction) = call.open_restricted(RightsOf::Aggregate, None)?;
     let request = call.arguments.get("aggregation").ok_or_else(|| Error::invalid("`aggregation` is missing"))?;
     let mut aggregation = Aggregation::parse(request)?.cancelled_by(&call.running.cancellation);
@@ -204,8 +272,47 @@ pub(super) fn aggregate(call: &Call<'_>) -> Result<Vec<u8>> {
     Ok(rows.finish(&[]))
 }
 
+/// The rows of an aggregation over all shards.
+fn aggregate_shards(call: &Call<'_>) -> Result<Vec<u8>> {
+    let (entered, restriction) = call.enter_restricted(RightsOf::Aggregate)?;
+    if call.flag("partial") {
+        return Err(call.unsupported("leave `partial` out"));
+    }
+    let request = call.arguments.get("aggregation").ok_or_else(|| Error::invalid("`aggregation` is missing"))?;
+    let database = entered.into_reading();
+    let mut aggregation = database.aggregation(request);
+    if let Some(time) = time_limit(call)? {
+        aggregation = aggregation.deadline(time);
+    }
+    if let Some(restriction) = restriction {
+        aggregation = aggregation.within(restriction.selector());
+    }
+    let mut rows = RowStream::new(call);
+    for group in aggregation.rows()? {
+        rows.add_value(&group_value(group))?;
+    }
+    Ok(rows.finish(&[]))
+}
+
+/// The plans of a query in all shards, as text.
+fn explain_in_shards(call: &Call<'_>) -> Result<Vec<u8>> {
+    let entered = call.enter_all(RightsOf::Explain)?;
+    let (query, layout) = (query(call, None)?, entered.layout());
+    let mut plans = String::new();
+    for (name, shard) in layout.names().iter().zip(layout.all()) {
+        let Shard::Here(served) = shard else { return Err(call.unsupported_there()) };
+        let find = served.database().find(query.clone());
+        let explanation = if call.flag("analyze") { find.explain_analyze()? } else { find.explain()? };
+        plans.push_str(&format!("{name}:\n{explanation}\n"));
+    }
+    Ok(call.reply(&Value::from(plans)))
+}
+
 /// The plan of a query, as text.
 pub(super) fn explain(call: &Call<'_>) -> Result<Vec<u8>> {
+    if call.is_virtual() {
+        return explain_in_shards(call);
+    }
     let served = call.open(RightsOf::Explain, None)?;
     let find = find_on(call, &served, None)?;
     let explanation = if call.flag("analyze") { find.explain_analyze()? } else { find.explain()? };

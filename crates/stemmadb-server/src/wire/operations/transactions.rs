@@ -3,20 +3,21 @@
 use std::borrow::Cow;
 
 use stemmadb::{
-    Aggregation, Document, DocumentId, Edit, Error, Find, Object, Patch, Query, Revision, Selector, Snapshot, Value,
-    all_of, field,
+    Aggregation, Document, DocumentId, Edit, Error, Object, Patch, Query, Revision, Selector, Snapshot, Value, all_of,
+    field,
 };
 
 use super::super::call::{Call, revision};
 use super::super::failure::{Result, WireError};
 use super::super::lanes::{self, Lanes};
+use super::super::opened::OpenedDatabase;
 use super::super::rights::RightsOf;
 use super::super::rows::{document_value, group_value};
 use super::edits::{open, parse_edit, parse_patch};
 use crate::auth::{Restriction, narrowed, readable};
-use crate::directory::ServedDatabase;
 use crate::documents::COUNT_MAX;
 use crate::error::library_error;
+use crate::virtual_databases::{EnteredVirtual, FencedVirtual};
 use crate::writes::{Editing, WriteOptions, edit_optimistically};
 
 /// The most documents that the steps of a batch return: they are stored with the batch's write key.
@@ -30,16 +31,16 @@ type LibraryResult<T> = stemmadb::Result<T>;
 /// the documents of `readable`.
 fn once(
     call: &Call<'_>,
-    served: &ServedDatabase,
+    served: &OpenedDatabase,
     options: &WriteOptions,
     readable: Option<&Restriction>,
     mut work: impl FnMut(&mut Editing<'_, '_>) -> LibraryResult<Value>,
 ) -> Result<Vec<u8>> {
-    let lanes = served.extension::<Lanes>();
+    let lanes = served.own().extension::<Lanes>();
     let key = call.request.key;
     let lane = key.as_ref().map(|key| lanes.lock(key));
     if let Some(key) = &key
-        && let Some(result) = lanes.earlier_result(served.database(), key)?
+        && let Some(result) = lanes.earlier_result(call, served, key)?
     {
         return Ok(call.reply(&result));
     }
@@ -52,7 +53,7 @@ fn once(
     })?;
     drop(lane);
     if let Some(key) = &key {
-        lanes.note(served.database(), key);
+        lanes.note(served, key);
     }
     Ok(call.reply(&result))
 }
@@ -62,27 +63,59 @@ pub(super) fn transact(call: &Call<'_>) -> Result<Vec<u8>> {
     let edits = call.list("edits")?.iter().map(parse_edit).collect::<Result<Vec<_>>>()?;
     let (served, options) = open(call, RightsOf::Transact, None, &edits)?;
     let checks = call.list("checks")?.iter().map(Check::parse).collect::<Result<Vec<_>>>()?;
-    once(call, &served, &options, options.validator.restriction.as_ref(), |editing| {
-        checks.iter().try_for_each(|check| check.evaluate(&mut Ground::Transaction(editing)))?;
+    commit(call, &served, &options, &checks, &edits)
+}
+
+/// Applies all edits or none, if all checks hold; the result is the revisions.
+pub(super) fn commit(
+    call: &Call<'_>,
+    served: &OpenedDatabase,
+    options: &WriteOptions,
+    checks: &[Check],
+    edits: &[Edit],
+) -> Result<Vec<u8>> {
+    once(call, served, options, options.validator.restriction.as_ref(), |editing| {
+        checks.iter().try_for_each(|check| check.evaluate(&mut Ground::Transaction(editing, None)))?;
         let revision = |edit: &Edit| Ok(Value::from(editing.edit(edit.clone())?.to_string()));
         edits.iter().map(revision).collect()
     })
 }
 
-/// Updates or deletes all documents that match a query, or none; the result is how many changed.
-pub(super) fn update_where(call: &Call<'_>) -> Result<Vec<u8>> {
-    let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
-    let query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
-    let patch = if call.flag("delete") { None } else { Some(parse_patch(&call.arguments)?) };
-    let (served, options) = open(call, RightsOf::UpdateWhere, None, &[])?;
-    if let Some(patch) = &patch {
-        patch.check()?;
+/// What an update of all matching documents does to each of them.
+pub(super) struct UpdateOfMatching {
+    pub(super) query: Query,
+    /// `None`: it is deleted.
+    patch: Option<Patch>,
+}
+
+impl UpdateOfMatching {
+    /// Parses the arguments of a request.
+    ///
+    /// # Errors
+    /// `Invalid` if they are malformed.
+    pub(super) fn parse(call: &Call<'_>) -> Result<Self> {
+        let query = call.arguments.get("query").ok_or_else(|| Error::invalid("the argument `query` is missing"))?;
+        let query = Query::parse(query)?.cancelled_by(&call.running.cancellation);
+        let patch = if call.flag("delete") { None } else { Some(parse_patch(&call.arguments)?) };
+        Ok(UpdateOfMatching { query, patch })
     }
-    once(call, &served, &options, options.validator.restriction.as_ref(), |editing| {
-        let found = editing.find(query.clone())?.run()?;
+
+    /// Checks the patch, after rights were checked.
+    ///
+    /// # Errors
+    /// `Invalid` if it is malformed.
+    pub(super) fn check(&self) -> Result<()> {
+        Ok(self.patch.as_ref().map_or(Ok(()), Patch::check)?)
+    }
+
+    /// Changes the documents that match a query in a transaction; returns how many.
+    ///
+    /// # Errors
+    /// Those of the query and of the edits; `Invalid` if too many documents would change.
+    pub(super) fn apply(&self, query: Query, editing: &mut Editing<'_, '_>) -> LibraryResult<u64> {
         let mut edits = Vec::new();
-        for document in found {
-            edits.extend(edit_of(&document?, patch.as_ref())?);
+        for document in editing.find(query)?.run()? {
+            edits.extend(edit_of(&document?, self.patch.as_ref())?);
             if edits.len() > COUNT_MAX {
                 let message = format!("more than {COUNT_MAX} documents would change");
                 return Err(Error::invalid(message).with_hint("set a limit, and repeat the call"));
@@ -90,7 +123,17 @@ pub(super) fn update_where(call: &Call<'_>) -> Result<Vec<u8>> {
         }
         let count = edits.len() as u64;
         edits.into_iter().try_for_each(|edit| editing.edit(edit).map(drop))?;
-        Ok(count.into())
+        Ok(count)
+    }
+}
+
+/// Updates or deletes all documents that match a query, or none; the result is how many changed.
+pub(super) fn update_where(call: &Call<'_>) -> Result<Vec<u8>> {
+    let update = UpdateOfMatching::parse(call)?;
+    let (served, options) = open(call, RightsOf::UpdateWhere, None, &[])?;
+    update.check()?;
+    once(call, &served, &options, options.validator.restriction.as_ref(), |editing| {
+        Ok(update.apply(update.query.clone(), editing)?.into())
     })
 }
 
@@ -105,67 +148,122 @@ fn edit_of(document: &Document, patch: Option<&Patch>) -> LibraryResult<Option<E
 
 /// Runs steps in one transaction; the result has one element for each.
 pub(super) fn batch(call: &Call<'_>) -> Result<Vec<u8>> {
-    let steps = call.list("steps")?.iter().map(Step::parse).collect::<Result<Vec<_>>>()?;
-    if steps.len() > STEPS_MAX {
-        return Err(Error::invalid(format!("a batch has at most {STEPS_MAX} steps")).into());
-    }
+    let steps = Step::parse_all(call)?;
     let (served, readable) = call.open_restricted(RightsOf::Find, None)?;
     let readable = readable.as_ref();
     if steps.iter().any(Step::writes) {
         // The user may be allowed to write fewer documents than to read.
-        let options = call.write_options(call.restriction(RightsOf::Transact, None)?);
-        return once(call, &served, &options, readable, |editing| {
-            run_steps(call, &mut Ground::Transaction(editing), &steps)
-        });
+        let options = call.write_options(call.restriction(RightsOf::Transact, None)?, false);
+        return write_batch(call, &served, &options, readable, &steps, None);
     }
     let mut ground = Ground::Snapshot(served.database().snapshot()?, readable);
     Ok(call.reply(&run_steps(call, &mut ground, &steps)?))
 }
 
+/// Runs steps of which some write in one transaction; of a virtual database, one of documents of a bucket.
+pub(super) fn write_batch(
+    call: &Call<'_>,
+    served: &OpenedDatabase,
+    options: &WriteOptions,
+    readable: Option<&Restriction>,
+    steps: &[Step<'_>],
+    bucket: Option<&BucketOf<'_>>,
+) -> Result<Vec<u8>> {
+    once(call, served, options, readable, |editing| run_steps(call, &mut Ground::Transaction(editing, bucket), steps))
+}
+
 /// What the steps of a batch read, and perhaps write.
-enum Ground<'e, 'a, 'b> {
-    Transaction(&'e mut Editing<'a, 'b>),
+pub(super) enum Ground<'e, 'a, 'b> {
+    /// In a virtual database, only of the documents of a bucket.
+    Transaction(&'e mut Editing<'a, 'b>, Option<&'e BucketOf<'e>>),
     /// For steps that only read: nothing has to be remembered of what they read. With the documents that the user may
     /// read.
     Snapshot(Snapshot, Option<&'e Restriction>),
+    /// As a snapshot, of all shards of a virtual database.
+    Shards(FencedVirtual, Option<&'e Restriction>),
 }
+
+/// The bucket of a document of a virtual database.
+pub(super) struct BucketOf<'a> {
+    pub(super) entered: &'a EnteredVirtual,
+    pub(super) id: &'a str,
+}
+
+impl BucketOf<'_> {
+    /// Checks that a document is in the bucket.
+    fn check(&self, id: &str) -> LibraryResult<()> {
+        self.entered.check_one_bucket([self.id, id]).map_err(|failure| library_error(&failure))
+    }
+}
+
+/// The error for a step that reads documents of all shards in a transaction.
+pub(super) fn not_in_one_bucket() -> Error {
+    Error::invalid("a batch that writes to a virtual database reads documents of one bucket, by their ids")
+        .with_hint("find documents before, in a batch that only reads, and check their revisions in this one")
+}
+
+/// The documents that a query finds.
+type FoundDocuments = Box<dyn Iterator<Item = LibraryResult<Document>>>;
 
 impl Ground<'_, '_, '_> {
     fn get(&mut self, id: &str) -> LibraryResult<Option<Document>> {
-        match self {
-            Ground::Transaction(editing) => editing.get(id),
-            Ground::Snapshot(snapshot, restriction) => {
-                readable(*restriction, snapshot.get(id)?).map_err(|failure| library_error(&failure))
+        let (document, restriction) = match self {
+            Ground::Transaction(editing, bucket) => {
+                bucket.map_or(Ok(()), |bucket| bucket.check(id))?;
+                return editing.get(id);
             }
+            Ground::Snapshot(snapshot, restriction) => (snapshot.get(id)?, restriction),
+            Ground::Shards(database, restriction) => (database.open.database.get(id)?, restriction),
+        };
+        readable(*restriction, document).map_err(|failure| library_error(&failure))
+    }
+
+    fn documents(&mut self, query: Query) -> LibraryResult<FoundDocuments> {
+        Ok(match self {
+            Ground::Transaction(_, Some(_)) => return Err(not_in_one_bucket()),
+            Ground::Transaction(editing, None) => Box::new(editing.find(query)?.run()?),
+            Ground::Snapshot(snapshot, restriction) => Box::new(snapshot.find(narrowed(*restriction, query)).run()?),
+            Ground::Shards(database, restriction) => Box::new(database.find(narrowed(*restriction, query)).run()?),
+        })
+    }
+
+    fn count(&mut self, query: Query) -> LibraryResult<u64> {
+        match self {
+            Ground::Transaction(_, Some(_)) => Err(not_in_one_bucket()),
+            Ground::Transaction(editing, None) => editing.find(query)?.count(),
+            Ground::Snapshot(snapshot, restriction) => snapshot.find(narrowed(*restriction, query)).count(),
+            Ground::Shards(database, restriction) => database.find(narrowed(*restriction, query)).count(),
         }
     }
 
-    fn find(&mut self, query: Query) -> LibraryResult<Find> {
+    fn aggregate(&mut self, call: &Call<'_>, aggregation: &Value) -> LibraryResult<Vec<(Value, Object)>> {
+        let parsed = || Ok::<_, Error>(Aggregation::parse(aggregation)?.cancelled_by(&call.running.cancellation));
         match self {
-            Ground::Transaction(editing) => editing.find(query),
-            Ground::Snapshot(snapshot, restriction) => Ok(snapshot.find(narrowed(*restriction, query))),
-        }
-    }
-
-    fn aggregate(&mut self, aggregation: Aggregation) -> LibraryResult<Vec<(Value, Object)>> {
-        match self {
-            Ground::Transaction(editing) => editing.aggregate(aggregation),
-            Ground::Snapshot(snapshot, None) => aggregation.rows(snapshot),
-            Ground::Snapshot(snapshot, Some(restriction)) => {
-                aggregation.narrowed(restriction.selector()).rows(snapshot)
+            Ground::Transaction(_, Some(_)) => Err(not_in_one_bucket()),
+            Ground::Transaction(editing, None) => editing.aggregate(parsed()?),
+            Ground::Snapshot(snapshot, None) => parsed()?.rows(snapshot),
+            Ground::Snapshot(snapshot, Some(restriction)) => parsed()?.narrowed(restriction.selector()).rows(snapshot),
+            Ground::Shards(database, None) => database.aggregation(aggregation).rows(),
+            Ground::Shards(database, Some(restriction)) => {
+                database.aggregation(aggregation).within(restriction.selector()).rows()
             }
         }
     }
 
     fn edit(&mut self, edit: Edit) -> LibraryResult<Revision> {
         match self {
-            Ground::Transaction(editing) => editing.edit(edit),
-            Ground::Snapshot(..) => Err(Error::internal("a batch that only reads has a step that writes")),
+            Ground::Transaction(editing, bucket) => {
+                bucket.map_or(Ok(()), |bucket| bucket.check(edit.id().as_str()))?;
+                editing.edit(edit)
+            }
+            Ground::Snapshot(..) | Ground::Shards(..) => {
+                Err(Error::internal("a batch that only reads has a step that writes"))
+            }
         }
     }
 }
 
-fn run_steps(call: &Call<'_>, ground: &mut Ground<'_, '_, '_>, steps: &[Step<'_>]) -> LibraryResult<Value> {
+pub(super) fn run_steps(call: &Call<'_>, ground: &mut Ground<'_, '_, '_>, steps: &[Step<'_>]) -> LibraryResult<Value> {
     let (mut results, mut rows_left) = (Vec::with_capacity(steps.len()), BATCH_ROWS_MAX);
     for (at, step) in steps.iter().enumerate() {
         let result = step.run(call, ground, &results, &mut rows_left);
@@ -175,7 +273,7 @@ fn run_steps(call: &Call<'_>, ground: &mut Ground<'_, '_, '_>, steps: &[Step<'_>
 }
 
 /// A step of a batch: its arguments, and which of them are results of earlier steps.
-struct Step<'a> {
+pub(super) struct Step<'a> {
     arguments: &'a Value,
     op: &'a str,
     /// Where to put the value, the step that has it, and where it is in that step's result.
@@ -183,6 +281,23 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
+    /// Parses the steps of a request.
+    ///
+    /// # Errors
+    /// `Invalid` if they are malformed, or too many.
+    pub(super) fn parse_all(call: &'a Call<'_>) -> Result<Vec<Step<'a>>> {
+        let steps = call.list("steps")?.iter().map(Step::parse).collect::<Result<Vec<_>>>()?;
+        match steps.len() > STEPS_MAX {
+            true => Err(Error::invalid(format!("a batch has at most {STEPS_MAX} steps")).into()),
+            false => Ok(steps),
+        }
+    }
+
+    /// The id of its document, if it does not depend on earlier results.
+    pub(super) fn id(&self) -> Option<&'a str> {
+        self.arguments.get("id").and_then(Value::as_str).filter(|_| self.from.iter().all(|(to, ..)| *to != "id"))
+    }
+
     fn parse(arguments: &'a Value) -> Result<Step<'a>> {
         let malformed = || Error::invalid("a step has an `op`, arguments, and `from`: {\"path\": [step, \"path\"]}");
         let op = arguments.get("op").and_then(Value::as_str).ok_or_else(malformed)?;
@@ -196,7 +311,20 @@ impl<'a> Step<'a> {
         Ok(Step { arguments, op, from })
     }
 
-    fn writes(&self) -> bool {
+    /// The ids of its documents; `None` if they are not all known before it runs.
+    pub(super) fn ids(&self) -> Option<Vec<&'a str>> {
+        match self.op {
+            "find" | "count" | "aggregate" => None,
+            "require" => Some(Vec::new()),
+            "get_many" if self.from.is_empty() => {
+                self.arguments.get("ids")?.as_array()?.iter().map(Value::as_str).collect()
+            }
+            "get_many" => None,
+            _ => self.id().map(|id| vec![id]),
+        }
+    }
+
+    pub(super) fn writes(&self) -> bool {
         !matches!(self.op, "get" | "get_many" | "find" | "count" | "aggregate" | "check" | "require")
     }
 
@@ -259,18 +387,17 @@ impl<'a> Step<'a> {
             }
             "find" => {
                 let mut rows = Vec::new();
-                for found in ground.find(query()?)?.run()? {
+                for found in ground.documents(query()?)? {
                     take_row()?;
                     rows.push(document(Some(found?))?);
                 }
                 Ok(Value::Array(rows))
             }
-            "count" => Ok(ground.find(query()?)?.count()?.into()),
+            "count" => Ok(ground.count(query()?)?.into()),
             "aggregate" => {
                 let aggregation = arguments.get("aggregation");
                 let aggregation = aggregation.ok_or_else(|| Error::invalid("the argument `aggregation` is missing"))?;
-                let aggregation = Aggregation::parse(aggregation)?.cancelled_by(&call.running.cancellation);
-                let groups = ground.aggregate(aggregation)?;
+                let groups = ground.aggregate(call, aggregation)?;
                 let rows = groups.into_iter().map(|group| take_row().map(|()| group_value(group)));
                 rows.collect()
             }
@@ -289,9 +416,17 @@ impl<'a> Step<'a> {
         let Some(id) = read.get("id").and_then(Value::as_str) else {
             return Err(Error::conflict("there is no document that could meet the requirement"));
         };
-        match ground.find(Query::new(all_of([field("_id").eq(id), selector])))?.count()? {
-            0 => Err(Error::conflict(format!("document `{id}` does not meet the requirement"))),
-            _ => Ok(()),
+        let matches = match ground {
+            // In a virtual database, documents are read by their ids.
+            Ground::Transaction(_, Some(_)) => {
+                let document = ground.get(id)?;
+                document.map_or(Ok(false), |document| selector.matches_document(&document))?
+            }
+            _ => ground.count(Query::new(all_of([field("_id").eq(id), selector])))? > 0,
+        };
+        match matches {
+            false => Err(Error::conflict(format!("document `{id}` does not meet the requirement"))),
+            true => Ok(()),
         }
     }
 }
@@ -313,7 +448,7 @@ fn value_at(value: &Value, path: &str) -> Option<Value> {
 }
 
 /// A condition of a transaction.
-enum Check {
+pub(super) enum Check {
     /// The document has this revision; `None`: it does not exist.
     Revision(DocumentId, Option<Revision>),
     /// So many documents match the query.
@@ -323,7 +458,15 @@ enum Check {
 }
 
 impl Check {
-    fn parse(value: &Value) -> Result<Check> {
+    /// The id of its document, if it is about one.
+    pub(super) fn id(&self) -> Option<&str> {
+        match self {
+            Check::Revision(id, _) => Some(id.as_str()),
+            Check::Count(..) | Check::Rows(..) => None,
+        }
+    }
+
+    pub(super) fn parse(value: &Value) -> Result<Check> {
         let malformed = || Error::invalid("a check is {id, rev}, {id, absent}, {query, count} or {query, rows}");
         if let Some(id) = value.get("id").and_then(Value::as_str) {
             let expected = value.get("rev").and_then(Value::as_str).map(revision).transpose()?;
@@ -352,7 +495,7 @@ impl Check {
             }
             Check::Count(query, expected) => {
                 let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
-                let count = ground.find(query)?.count()?;
+                let count = ground.count(query)?;
                 match count == *expected {
                     true => Ok(()),
                     false => Err(failed(format!("{count} documents match, not {expected}"))),
@@ -361,7 +504,7 @@ impl Check {
             Check::Rows(query, expected) => {
                 let query = stemmadb::Query::parse(&Value::Object(query.clone()))?;
                 let row = |document: stemmadb::Document| (document.id().to_string(), document.revision().to_string());
-                let found = ground.find(query.limit(expected.len() as u64 + 1))?.run()?;
+                let found = ground.documents(query.limit(expected.len() as u64 + 1))?;
                 let mut found = found.map(|document| document.map(row)).collect::<stemmadb::Result<Vec<_>>>()?;
                 found.sort_unstable();
                 match found == *expected {

@@ -9,13 +9,13 @@ use stemmadb::{Access, DeclaredView, Error, Value, ViewQuery};
 
 use super::super::call::{Call, object};
 use super::super::failure::Result;
+use super::super::opened::OpenedDatabase;
 use super::super::rights::RightsOf;
 use super::super::rows::{RowStream, document_value};
 use crate::design::{self, DesignView, Validators};
-use crate::directory::ServedDatabase;
 
 /// The id of the design document that holds a view, and the view's name there.
-fn design_of(name: &str) -> (String, &str) {
+pub(super) fn design_of(name: &str) -> (String, &str) {
     let (design, view) = name.split_once('/').unwrap_or((name, name));
     (format!("_design/{design}"), view)
 }
@@ -25,7 +25,7 @@ pub(super) fn define(call: &Call<'_>) -> Result<Vec<u8>> {
     let name = call.text("name")?;
     let served = call.open(RightsOf::PutDesign, Some(&design_of(name).0))?;
     let definition = call.arguments.get("definition").ok_or_else(|| Error::invalid("`definition` is missing"))?;
-    call.identity.user.writing(|| served.database().views().define(name, definition))?;
+    call.user().writing(|| served.database().views().define(name, definition))?;
     served.extension::<Validators>().invalidate();
     Ok(call.reply(&Value::Null))
 }
@@ -33,7 +33,7 @@ pub(super) fn define(call: &Call<'_>) -> Result<Vec<u8>> {
 pub(super) fn remove(call: &Call<'_>) -> Result<Vec<u8>> {
     let name = call.text("name")?;
     let served = call.open(RightsOf::DeleteDesign, Some(&design_of(name).0))?;
-    call.identity.user.writing(|| served.database().views().remove(name))?;
+    call.user().writing(|| served.database().views().remove(name))?;
     Ok(call.reply(&Value::Null))
 }
 
@@ -79,7 +79,7 @@ pub(super) fn query(call: &Call<'_>) -> Result<Vec<u8>> {
     }
 }
 
-fn access(call: &Call<'_>) -> Result<Access> {
+pub(super) fn access(call: &Call<'_>) -> Result<Access> {
     match call.optional_text("access") {
         None | Some("update_before") => Ok(Access::UpdateBefore),
         Some("update_after") => Ok(Access::UpdateAfter),
@@ -98,11 +98,11 @@ fn bounds<'a>(call: &'a Call<'_>) -> (Bound<&'a Value>, Bound<&'a Value>) {
     (bound("start", call.flag("start_excluded")), bound("end", call.flag("end_excluded")))
 }
 
-fn level(call: &Call<'_>) -> Result<Option<usize>> {
+pub(super) fn level(call: &Call<'_>) -> Result<Option<usize>> {
     Ok(call.optional_number("level")?.map(|level| usize::try_from(level).unwrap_or(usize::MAX)))
 }
 
-fn query_paths(call: &Call<'_>, served: &ServedDatabase, name: &str) -> Result<Vec<u8>> {
+fn query_paths(call: &Call<'_>, served: &OpenedDatabase, name: &str) -> Result<Vec<u8>> {
     let mut query = served.database().views().open(name)?.query().access(access(call)?);
     let argument = |name: &str| call.arguments.get(name);
     if let Some(key) = argument("key") {
@@ -165,20 +165,11 @@ fn send_rows(query: ViewQuery<DeclaredView>, mut rows: RowStream<'_>) -> Result<
 }
 
 /// Queries a view of JavaScript functions.
-fn query_functions(
-    call: &Call<'_>,
-    served: &std::sync::Arc<ServedDatabase>,
-    design: &Value,
-    view: &str,
-) -> Result<Vec<u8>> {
+fn query_functions(call: &Call<'_>, served: &OpenedDatabase, design: &Value, view: &str) -> Result<Vec<u8>> {
     let program = DesignView::new(served, &call.server.state.scripts, design, view)?;
     let opened = served.database().views().open_program(std::sync::Arc::new(program))?;
     let query = opened.query().access(access(call)?).descending(call.flag("descending")).among(choice(call)?);
-    let query = query.skip(call.optional_number("skip")?.unwrap_or(0));
-    let query = match call.optional_number("limit")? {
-        Some(limit) => query.limit(limit),
-        None => query,
-    };
+    let query = with_range(call, query)?;
     let query = match call.past(served)? {
         Some(snapshot) => query.as_of(&snapshot),
         None => query,
@@ -199,7 +190,16 @@ fn query_functions(
     }
 }
 
-fn choice(call: &Call<'_>) -> Result<RowChoice> {
+/// The query with the limit and the skip of the request.
+pub(super) fn with_range(call: &Call<'_>, query: ProgramQuery) -> Result<ProgramQuery> {
+    let query = query.skip(call.optional_number("skip")?.unwrap_or(0));
+    Ok(match call.optional_number("limit")? {
+        Some(limit) => query.limit(limit),
+        None => query,
+    })
+}
+
+pub(super) fn choice(call: &Call<'_>) -> Result<RowChoice> {
     if call.arguments.get("keys").is_some() {
         return Ok(RowChoice::Keys(call.list("keys")?.to_vec()));
     }
@@ -207,7 +207,7 @@ fn choice(call: &Call<'_>) -> Result<RowChoice> {
         return Ok(RowChoice::Keys(vec![key.clone()]));
     }
     if call.arguments.get("prefix").is_some() {
-        return Err(Error::invalid("a view of JavaScript functions has no prefixes").with_hint("give a range").into());
+        return Err(Error::invalid("this view has no prefixes").with_hint("give a range").into());
     }
     let bound = |bound: Bound<&Value>| match bound {
         Bound::Included(key) => Some(RowBound { key: key.clone(), id: None, is_inclusive: true }),

@@ -94,7 +94,11 @@ impl GroupPaths {
         &self.0
     }
 
-    fn checked(self) -> Result<Vec<String>> {
+    /// The paths, in order, of which there are enough and not too many.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no path, or more than eight.
+    pub fn checked(self) -> Result<Vec<String>> {
         match self.0.len() {
             0 => Err(Error::invalid("there is no path to group by")),
             1..=GROUP_PATHS_MAX => Ok(self.0),
