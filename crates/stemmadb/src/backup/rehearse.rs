@@ -85,9 +85,17 @@ impl ScheduledChecks {
         let stopping = stop.clone();
         let run = move || {
             while stopping.wait(interval) {
-                if is_due() {
-                    note(checked(&*target, &directory, &keys()));
+                if !is_due() {
+                    continue;
                 }
+                let mut known = keys();
+                let mut check = checked(&*target, &directory, &known);
+                // A key that was replaced meanwhile may be that of the backup.
+                while check.error.is_some() && keys().len() > known.len() {
+                    known = keys();
+                    check = checked(&*target, &directory, &known);
+                }
+                note(check);
             }
         };
         std::thread::Builder::new().name("stemma-check".to_owned()).spawn(run).map_err(Error::no_thread)?;

@@ -23,10 +23,10 @@ impl Store {
         let keyring = self.keyring()?;
         self.parts.refuse_if_closed()?;
         self.refuse_if_read_only()?;
-        keyring.rewrap(key)?;
-        key_file::write(&*self.parts.vfs, &keyring.encode()?)?;
+        // First: a copy that is made from now on may need it.
         self.newer_keys.lock().push(key.clone());
-        Ok(())
+        keyring.rewrap(key)?;
+        key_file::write(&*self.parts.vfs, &keyring.encode()?)
     }
 
     /// The keys that copies of the database may need since it was opened, newest first.
