@@ -1,4 +1,4 @@
-//! A virtual database as one side of a replication: what concerns documents goes to the peers of their shards.
+//! A virtual database as one side of a replication: documents are read and written by the peers of their shards.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,6 @@ use stemmadb::replication::{
 use stemmadb::{Error, Result, Selector, Value};
 
 use super::VirtualDatabase;
-use crate::member::OpenMember;
 
 /// How often the shards are asked for changes while there are none.
 const WAIT: Duration = Duration::from_millis(200);
@@ -100,7 +99,7 @@ impl Peer for VirtualDatabase {
 }
 
 impl VirtualDatabase {
-    /// Runs an operation for the items of each shard. No document moves meanwhile.
+    /// Runs an operation for the items of each shard. No document moves in between.
     fn each_shard<I>(
         &self,
         items: Vec<I>,
@@ -113,9 +112,10 @@ impl VirtualDatabase {
             let shard = gate.placement.shard_of(id(&item));
             parts[shard].push(item);
         }
-        let used = gate.members.iter().zip(parts).filter(|(_, part)| !part.is_empty());
-        let mut run = |shard: &OpenMember, part: Vec<I>| operation(&*shard.peer()?, part);
-        used.into_iter().try_for_each(|(shard, part)| run(shard, part).map_err(|error| shard.error(error)))
+        for (shard, part) in gate.members.iter().zip(parts).filter(|(_, part)| !part.is_empty()) {
+            shard.peer().and_then(|peer| operation(&*peer, part)).map_err(|error| shard.error(error))?;
+        }
+        Ok(())
     }
 }
 

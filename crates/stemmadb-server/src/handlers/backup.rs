@@ -25,16 +25,15 @@ const INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) async fn back_up(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?.unwrap_or_default();
     let place = place(&call, &body)?;
-    let target = target_name(&call, &body)?;
     let is_whole = call.state.directory.is_virtual(call.parameter("db")?);
     if is_whole {
-        check_whole_target(&target)?;
+        check_whole_target(&target_name(&call, &body)?)?;
     }
     match (flag(&body, "continuous")?, flag(&body, "cancel")?) {
         (true, true) => cancel(call).await,
         (true, false) => follow(call, &body, place).await,
         (false, true) => Err(Failure::bad_request("`cancel` ends a continuous backup: add `\"continuous\": true`")),
-        (false, false) if is_whole => back_up_whole(call, &body, place, target).await,
+        (false, false) if is_whole => back_up_whole(call, &body, place).await,
         (false, false) => back_up_once(call, &body, place).await,
     }
 }
@@ -55,8 +54,8 @@ async fn back_up_once(call: Call, body: &Value, place: PathBuf) -> Result<HttpRe
 }
 
 /// Makes a backup of a virtual database: its server makes that of each shard.
-async fn back_up_whole(call: Call, body: &Value, place: PathBuf, target: String) -> Result<HttpResponse> {
-    let backup = WholeBackup { place, target, has_tree: has_tree(body)?, keep: keep_count(body)? };
+async fn back_up_whole(call: Call, body: &Value, place: PathBuf) -> Result<HttpResponse> {
+    let backup = WholeBackup { place, has_tree: has_tree(body)?, keep: keep_count(body)? };
     let (number, size) = shipping::back_up_whole(&call.state.virtual_databases, call.parameter("db")?, &backup).await?;
     made(number, &size, None)
 }

@@ -58,38 +58,13 @@ impl VirtualPeer {
         }
     }
 
-    /// The open virtual database, which a full disk or another owner may have closed meanwhile.
+    /// The open virtual database, which is opened again if a full disk or another owner has closed it.
     fn opened(&self) -> stemmadb::Result<Arc<OpenVirtual>> {
         self.runtime.block_on(self.databases.open(&self.name)).map_err(|failure| library_error(&failure))
     }
 
     fn enter(&self) -> stemmadb::Result<EnteredVirtual> {
         self.runtime.block_on(self.databases.enter(&self.name)).map_err(|failure| library_error(&failure))
-    }
-
-    /// Writes to the shard of each document. No document moves meanwhile.
-    fn write_divided(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
-        let entered = self.enter()?;
-        let has_designs = transfers.iter().any(|transfer| transfer.id.is_design());
-        let begin = || self.runtime.block_on(entered.open.begin_design_write());
-        let _design_write = has_designs.then(begin).transpose().map_err(|failure| library_error(&failure))?;
-        let layout = entered.layout();
-        let mut parts: Vec<Vec<Transfer>> = layout.all().iter().map(|_| Vec::new()).collect();
-        for transfer in transfers {
-            let shard = layout.index_of(transfer.id.as_str());
-            parts[shard].push(transfer);
-        }
-        for (shard, part) in layout.all().iter().zip(parts).filter(|(_, part)| !part.is_empty()) {
-            match shard {
-                Shard::Here(served) => write_transfers(served, part, &self.options, written)?,
-                Shard::There(remote) => {
-                    let peer = remote.peer_on_behalf(&entered.open, &self.options.validator.user);
-                    let peer = self.runtime.block_on(peer).map_err(|failure| library_error(&failure))?;
-                    peer.write(part, written)?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -127,8 +102,29 @@ impl Peer for VirtualPeer {
         self.opened()?.database.read(wanted, take)
     }
 
+    /// Writes to the shard of each document. No document moves in between.
     fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
-        self.write_divided(transfers, written)
+        let entered = self.enter()?;
+        let has_designs = transfers.iter().any(|transfer| transfer.id.is_design());
+        let begin = || self.runtime.block_on(entered.open.begin_design_write());
+        let _design_write = has_designs.then(begin).transpose().map_err(|failure| library_error(&failure))?;
+        let layout = entered.layout();
+        let mut parts: Vec<Vec<Transfer>> = layout.all().iter().map(|_| Vec::new()).collect();
+        for transfer in transfers {
+            let shard = layout.index_of(transfer.id.as_str());
+            parts[shard].push(transfer);
+        }
+        for (shard, part) in layout.all().iter().zip(parts).filter(|(_, part)| !part.is_empty()) {
+            match shard {
+                Shard::Here(served) => write_transfers(served, part, &self.options, written)?,
+                Shard::There(remote) => {
+                    let peer = remote.peer_on_behalf(&entered.open, &self.options.validator.user);
+                    let peer = self.runtime.block_on(peer).map_err(|failure| library_error(&failure))?;
+                    peer.write(part, written)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn wait(&self, _since: &Value, timeout: Duration) -> stemmadb::Result<()> {

@@ -161,8 +161,7 @@ impl Shipping {
     fn repeat(&self, name: &str, backup: &ContinuousBackup, runtime: &Handle) -> Result<Means> {
         // Mistakes in the place are found at once.
         backup_target(&backup.place, true)?;
-        let target = backup.place.file_name().and_then(|target| target.to_str()).unwrap_or_default().to_owned();
-        let whole = WholeBackup { place: backup.place.clone(), target, has_tree: true, keep: backup.keep };
+        let whole = WholeBackup { place: backup.place.clone(), has_tree: true, keep: backup.keep };
         let interval = Duration::from_millis(backup.interval_ms);
         let databases = self.virtual_databases.clone();
         Ok(Means::Repetition(RepeatedBackup::start(databases, name, whole, interval, runtime)))

@@ -24,11 +24,17 @@ use crate::virtual_databases::{PartBackup, Shard, VirtualDatabases, VirtualManif
 pub(crate) struct WholeBackup {
     /// The place of the backups of what the virtual database stores itself. Those of the shards are beside it.
     pub(crate) place: PathBuf,
-    /// The name of that place. On all servers, those of the shards begin with it.
-    pub(crate) target: String,
     pub(crate) has_tree: bool,
     /// How many backups stay.
     pub(crate) keep: Option<usize>,
+}
+
+impl WholeBackup {
+    /// The name of the place. On all servers, those of the shards begin with it.
+    fn target(&self) -> Result<&str> {
+        let name = self.place.file_name().and_then(|name| name.to_str());
+        name.ok_or_else(|| Failure::internal("the place of a backup has no name"))
+    }
 }
 
 /// Makes a backup of a virtual database; returns its number and size.
@@ -41,17 +47,17 @@ pub(crate) async fn back_up_whole(
     name: &str,
     backup: &WholeBackup,
 ) -> Result<(u64, BackupSize)> {
-    // No fence is held: if documents begin to move meanwhile, the backup counts for nothing.
+    // No fence is held: if documents have begun to move by the end, the backup is discarded.
     let open = databases.open(name).await?;
     let layout = open.layout();
     if layout.is_moving() {
         return Err(is_moving());
     }
-    let (place, keep) = (backup.place.clone(), backup.keep);
+    let (target, place, keep) = (backup.target()?, backup.place.clone(), backup.keep);
     let kept = blocking(move || Ok(Kept::read(&place, keep)?.map(Arc::new))).await?;
     let shards = layout.names().iter().zip(layout.all());
     let parts = shards.map(|(shard, part)| {
-        let (target, kept) = (format!("{}.{shard}", backup.target), kept.clone());
+        let (target, kept) = (format!("{target}.{shard}"), kept.clone());
         async move {
             let (number, size) = match part {
                 Shard::Here(served) => {
@@ -72,10 +78,10 @@ pub(crate) async fn back_up_whole(
     });
     let parts = try_join_all(parts).await?;
     let (number, mut total) =
-        here(open.own.clone(), backup.place.clone(), backup.has_tree, kept, backup.target.clone()).await?;
+        here(open.own.clone(), backup.place.clone(), backup.has_tree, kept, target.to_owned()).await?;
     parts.iter().for_each(|(_, _, size)| total.add(size));
     let parts: BTreeMap<_, _> = parts.into_iter().map(|(shard, part, _)| (shard, part)).collect();
-    let own = PartBackup::new(HERE, backup.target.clone(), number);
+    let own = PartBackup::new(HERE, target.to_owned(), number);
     let manifest = databases.manifest(name, own, parts).await?;
     if layout.epoch() != Some(open.database.epoch()) {
         return Err(is_moving());

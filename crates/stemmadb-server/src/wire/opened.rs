@@ -67,7 +67,7 @@ impl OpenedDatabase {
     pub(super) fn all_here(&self) -> Vec<Arc<ServedDatabase>> {
         match &self.entered {
             None => vec![self.served.clone()],
-            // The shards come first: records of one that is removed meanwhile are then found there, or in the last one.
+            // The shards come first: records of one that is removed during the look-up are there, or in the last one.
             Some(entered) => {
                 let mut all = entered.open.shards_here();
                 all.push(entered.open.own.clone());

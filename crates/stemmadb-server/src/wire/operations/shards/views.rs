@@ -112,7 +112,7 @@ pub(super) fn query(call: &Call<'_>) -> Result<Vec<u8>> {
     call.allow(RightsOf::View, Some(&design))?;
     let access = access(call)?;
     if access == Access::UpdateBefore {
-        // Without the fence, so that an update delays no move. What is written meanwhile is updated below.
+        // Without the fence, so that an update delays no move. Documents that are written during it are added below.
         let ShardsView { entered, parts } = ShardsView::open(call, call.enter_all(RightsOf::View)?)?;
         drop(entered);
         parts.iter().try_for_each(ProgramView::update)?;
