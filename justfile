@@ -4,6 +4,10 @@
 ci:
     .ci/run
 
+# Checks that take several builds: the benchmarks, each feature alone, the release build with its demonstration and size.
+nightly-builds:
+    .ci/builds
+
 # All tests.
 test *arguments:
     ./test {{arguments}}
@@ -127,7 +131,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # Long forms of the tests; each takes minutes. Their outcomes are in docs/reliability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-idle-jobs nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-python nightly-fuzz
+nightly: nightly-builds nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-kill-wire nightly-partition nightly-simulation nightly-idle-jobs nightly-history nightly-backups nightly-ciphertexts nightly-encrypted nightly-soak nightly-feeds nightly-databases nightly-calm nightly-audit nightly-deb nightly-python nightly-fuzz
 
 # Random operations compared with a naive model, with and without maintenance threads.
 nightly-model cases="5000":
