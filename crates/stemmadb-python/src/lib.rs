@@ -20,6 +20,17 @@ mod write;
 
 use pyo3::prelude::*;
 
+/// See `docs/decisions/0024-allocator.md`.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Options that jemalloc reads when it is loaded, those of the command: freed memory is returned within a second.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "jemalloc reads its options from the symbol of this name")]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static ALLOCATOR_SETTINGS: &[u8; 63] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:262144\0";
+
 #[pymodule(gil_used = false)]
 mod _stemmadb {
     #[pymodule_export]
